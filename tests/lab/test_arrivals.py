@@ -7,7 +7,16 @@ from statistics import fmean, pvariance
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.arrivals import Arrivals, Diurnal, Even, OnOff, Poisson, Replay, Steps
+from sluicegate.lab.arrivals import (
+    Arrivals,
+    Diurnal,
+    Even,
+    OnOff,
+    ParetoOnOff,
+    Poisson,
+    Replay,
+    Steps,
+)
 from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
@@ -23,7 +32,7 @@ ALL: list[Arrivals] = [
     Even(500),
     Steps(((0, 100), (3 * SECOND, 900))),
     OnOff(on_per_s=2_000, on_us=100_000, off_us=300_000),
-    OnOff(on_per_s=2_000, on_us=100_000, off_us=300_000, tail=1.5),
+    ParetoOnOff(on_per_s=2_000, on_us=100_000, off_us=300_000),
     Diurnal(mean_per_s=500, swing=0.8, day_us=SECOND),
     Replay((5, 5, 9, 4_000)),
 ]
@@ -48,24 +57,6 @@ def test_poisson_arrivals_have_their_rate_and_counts_that_scatter_like_their_mea
 
 def test_even_arrivals_do_not_drift() -> None:
     assert until(Even(3), 2 * SECOND) == [333_333, 666_666, 1_000_000, 1_333_333, 1_666_666]
-
-
-def test_pareto_bursts_have_the_mean_they_say_and_some_are_far_longer() -> None:
-    tail = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000, tail=3.0)
-    assert len(until(tail, 400 * SECOND)) == pytest.approx(200_000, rel=0.05)
-
-    def longest_pause_us(arrivals: Arrivals) -> int:
-        return max(late - early for early, late in pairwise(until(arrivals, 100 * SECOND)))
-
-    wild = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000, tail=1.5)
-    tame = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000)
-    assert longest_pause_us(wild) > 1.5 * longest_pause_us(tame)
-
-
-@pytest.mark.parametrize("tail", [1.0, -1.0, 101.0, float("nan")])
-def test_a_tail_without_a_mean_is_refused(tail: float) -> None:
-    with pytest.raises(BadValue, match="tail"):
-        OnOff(on_per_s=1, on_us=1, off_us=1, tail=tail)
 
 
 def test_a_step_changes_the_rate_when_it_says() -> None:
@@ -110,6 +101,8 @@ def test_a_rate_of_none_brings_nobody() -> None:
         lambda: Steps(((5, 1.0),)),
         lambda: Steps(((0, 1.0), (0, 2.0))),
         lambda: OnOff(on_per_s=1, on_us=0, off_us=1),
+        lambda: ParetoOnOff(on_per_s=1, on_us=0, off_us=1),
+        lambda: ParetoOnOff(on_per_s=1, on_us=1, off_us=1, alpha=1.0),
         lambda: Diurnal(mean_per_s=1, swing=2),
         lambda: Replay((3, 1)),
         lambda: Replay((1,), speed=0),
@@ -118,3 +111,18 @@ def test_a_rate_of_none_brings_nobody() -> None:
 def test_arrivals_that_make_no_sense_are_refused(make: object) -> None:
     with pytest.raises(BadValue):
         make()  # type: ignore[operator]
+
+
+def test_bursts_with_a_heavy_tail_are_as_many_as_others_and_vary_more_over_long_spans() -> None:
+    """Over ten seconds bursts with an exponential length even out; Pareto's do not."""
+    spread: dict[str, float] = {}
+    for name, bursts in (
+        ("exponential", OnOff(on_per_s=400, on_us=50_000, off_us=50_000)),
+        ("pareto", ParetoOnOff(on_per_s=400, on_us=50_000, off_us=50_000)),
+    ):
+        counts = [0] * 60
+        for at_us in until(bursts, 600 * SECOND, seed=5):
+            counts[at_us // (10 * SECOND)] += 1
+        assert fmean(counts) == pytest.approx(2_000, rel=0.15)
+        spread[name] = pvariance(counts)
+    assert spread["pareto"] > 4 * spread["exponential"]

@@ -11,6 +11,7 @@ from sluicegate.lab.durations import (
     Duration,
     Exponential,
     Lognormal,
+    Pareto,
     RecordedDurations,
 )
 from sluicegate.lab.random_source import RandomSource, derive_seed
@@ -20,6 +21,7 @@ SPANS: list[Duration] = [
     Constant(700),
     Exponential(700.0),
     Lognormal(700.0, 0.8),
+    Pareto(700.0, 2.5),
     Bimodal(Constant(100), Exponential(6_100.0), 0.1),
     RecordedDurations((100, 500, 1_500)),
 ]
@@ -77,3 +79,14 @@ def test_streams_have_seeds_of_their_own() -> None:
     random_source = RandomSource(4)
     assert random_source.of("a") is random_source.of("a")
     assert random_source.of("a").draw() == RandomSource(4).of("a").draw()
+
+
+def test_a_heavy_tail_has_its_share_of_long_ones_and_none_below_the_least() -> None:
+    sampler = Pareto(900.0, 1.5).sampler(SeededChance(2))
+    draws = [sampler() for _ in range(50_000)]
+    assert min(draws) >= 300, "the least is a third of the mean"
+    for times in (2, 10):  # the tail falls as the power of alpha
+        over = sum(us > 300 * times for us in draws) / len(draws)
+        assert over == pytest.approx(times**-1.5, rel=0.06)
+    with pytest.raises(BadValue, match="alpha"):
+        Pareto(900.0, 1.0)

@@ -7,9 +7,12 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sluicegate.lab import jobs, plots, scenarios
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.plots import MarginRow, draw_margins
 from sluicegate.lab.plots_style import DARK, HUES, MUST_FAIL, OURS, inline, png, svg
 from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, AnyScenario, Curves, PlotSpec
 from tests.lab import tiny
@@ -255,3 +258,29 @@ def test_a_band_of_seeds_is_drawn_around_ours_alone() -> None:
     (ax,) = drawn(SCENARIO.plots[0]).axes
     assert len(ax.collections) == 1
     assert ax.get_ylim()[0] == 0.0
+
+
+def test_what_a_run_uses_of_a_goal_is_one_at_the_bound() -> None:
+    at_most = Goal(figure="p99_ms", at_most=60)
+    assert at_most.used(60, None) == 1.0
+    assert at_most.used(45, None) == 0.75
+    assert at_most.used(inf, None) == inf
+    never = Goal(figure="refused", at_most=0)
+    assert (never.used(0, None), never.used(1, None)) == (0.0, inf)
+    share = Goal(figure="goodput", at_least=0.98)
+    assert share.used(0.98, None) == pytest.approx(1.0)
+    assert share.used(0.995, None) == pytest.approx(0.25)
+    assert share.used(0.0, None) == pytest.approx(50.0)
+    assert share.used(1.01, None) == 0.0
+    times = Goal(figure="times", at_least=4)
+    assert (times.used(8, None), times.used(2, None), times.used(0, None)) == (0.5, 2.0, inf)
+
+
+def test_margins_are_drawn_within_the_edges_whatever_they_are() -> None:
+    rows = [MarginRow("good", 0.0, [inf, 1.5]), MarginRow("bad", inf, [])]
+    figure = draw_margins(rows)
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "bad"]
+    low, high = axes.get_xlim()
+    for line in axes.lines[1:]:
+        assert all(low <= float(x) <= high for x in np.asarray(line.get_xdata()))

@@ -197,6 +197,42 @@ def test_the_smaller_the_excess_the_later_it_is_noticed(over: float, within_s: f
     assert 0.97 <= world.admitted_in_limits(5 + within_s, 15 + within_s) <= 1.03
 
 
+@pytest.mark.parametrize("limit", [1_000, 100_000])
+@pytest.mark.parametrize("over", [1.2, 1.5, 3.0, 10.0])
+def test_three_seconds_after_its_burst_is_spent_an_account_is_held_and_stays_so_where_it_moves(
+    over: float, limit: int
+) -> None:
+    """A burst of a second explains 1.2 L for 5 s, 3 L for half of one: until then nobody is over.
+
+    Held is: every second admits what the limit is, give or take 5%.
+    """
+    world = Cluster(4, limit_of=lambda _: AccountLimit(limit))
+    weight = limit // 200
+    world.run(8, 0.8 * limit, weight=weight, shares=[4.0, 1.0, 1.0, 1.0])
+    spent_s = round(1 / (over - 1), 1)
+    world.run(spent_s + 6, over * limit, weight=weight, shares=[4.0, 1.0, 1.0, 1.0])
+    moved_s = len(world.admitted) / 10
+    world.run(6, over * limit, weight=weight, shares=[0.2, 0.2, 6.0, 0.2])
+    for begin_s, end_s in ((8 + spent_s + 3, moved_s), (moved_s + 3, moved_s + 6)):
+        for tenth in range(round(begin_s * 10), round(end_s * 10) - 9):
+            second = sum(world.admitted[tenth : tenth + 10]) / limit
+            assert 0.95 <= second <= 1.05, tenth / 10
+
+
+def test_a_small_excess_is_held_without_a_gap_from_its_first_second_on() -> None:
+    """What is over has spent its burst, so the burst explains nothing of it any more."""
+    world = Cluster(4, seed=3)
+    world.run(8, 0.8 * L, poisson=True)
+    factors = []
+    for _ in range(160):
+        world.run(0.1, 1.2 * L, poisson=True)
+        factors.append(world.master.factor("acct", world.now_us))
+    first = next(at for at, factor in enumerate(factors) if factor > 0.0)
+    gaps = sum(factor == 0.0 for factor in factors[first:])
+    assert first <= 80, "5 s of it conform"
+    assert gaps <= 5
+
+
 def test_the_seeds_24_seconds_do_the_same_later_and_let_go_later() -> None:
     seeds = Cluster(4, settings=SuppressMasterSettings(form="mean"))
     ladder = Cluster(4)

@@ -14,9 +14,9 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.durations import Pareto
 
 RATE_PER_S_MAX: Final = 1e7
-TAIL_MAX: Final = 100.0
 _US: Final = 1e6
 
 
@@ -93,24 +93,19 @@ class Steps:
 class OnOff:
     """Bursts: Poisson at `on_per_s` for a while, then at `off_per_s`, over and over.
 
-    Both times are exponential around their means; with a `tail` above 1 they are Pareto, and the
-    longest ones are the longer the nearer to 1 it is.
+    Both times are exponential around their means.
     """
 
     on_per_s: float
     on_us: int
     off_us: int
     off_per_s: float = 0.0
-    tail: float = 0.0  # 0: exponential
 
     def __post_init__(self) -> None:
         _check_rate("on_per_s", self.on_per_s)
         _check_rate("off_per_s", self.off_per_s)
         for field, us in (("on_us", self.on_us), ("off_us", self.off_us)):
-            if us < 1:
-                raise BadValue(field, us, "give at least a microsecond")
-        if self.tail != 0.0 and not 1.0 < self.tail <= TAIL_MAX:
-            raise BadValue("tail", self.tail, f"give 0, or a number above 1, at most {TAIL_MAX:g}")
+            _check_time(field, us)
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
         """Yield when they come."""
@@ -118,16 +113,41 @@ class OnOff:
         on = False
         while True:
             begin_us, on = end_us, not on
-            end_us += (self.on_us if on else self.off_us) * self._length(chance.draw())
+            end_us -= (self.on_us if on else self.off_us) * math.log(1.0 - chance.draw())
             per_s = self.on_per_s if on else self.off_per_s
             yield from _poisson_us(chance, per_s, begin_us, end_us)
 
-    def _length(self, draw: float) -> float:
-        """Of a mean of 1."""
-        if self.tail == 0.0:
-            return -math.log(1.0 - draw)
-        least = (self.tail - 1.0) / self.tail
-        return float(least * (1.0 - draw) ** (-1.0 / self.tail))
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoOnOff:
+    """Bursts as those of `OnOff`, of times that no mean describes: both are Pareto's, of `alpha`.
+
+    At 1.5 a few bursts last so long that no average over them settles, as in traffic that looks
+    alike on every scale.
+    """
+
+    on_per_s: float
+    on_us: int
+    off_us: int
+    off_per_s: float = 0.0
+    alpha: float = 1.5
+
+    def __post_init__(self) -> None:
+        _check_rate("on_per_s", self.on_per_s)
+        _check_rate("off_per_s", self.off_per_s)
+        for field, us in (("on_us", self.on_us), ("off_us", self.off_us)):
+            _check_time(field, us)
+            Pareto(us, self.alpha)
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """Yield when they come."""
+        spells = [Pareto(us, self.alpha).sampler(chance) for us in (self.on_us, self.off_us)]
+        end_us = 0.0
+        while True:
+            for draw_us, per_s in zip(spells, (self.on_per_s, self.off_per_s), strict=True):
+                begin_us, end_us = end_us, end_us + draw_us()
+                yield from _poisson_us(chance, per_s, begin_us, end_us)
 
 
 @final
@@ -181,6 +201,11 @@ def _poisson_us(chance: Chance, per_s: float, at_us: float, end_us: float) -> It
         if at_us >= end_us:
             return
         yield int(at_us)
+
+
+def _check_time(field: str, us: int) -> None:
+    if us < 1:
+        raise BadValue(field, us, "give at least a microsecond")
 
 
 def _check_rate(field: str, per_s: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import add_run_arguments, parse_jobs, parse_seeds
+from sluicegate.lab.own_numbers import command as own_numbers
 from sluicegate.lab.progress import RunProgress, write_status
 
 EXAMPLES: Final = """\
@@ -27,6 +28,9 @@ examples:
   sluicegate lab run all --jobs auto             all of them, in one process a core
   sluicegate lab run overload --seed 7 --runs 1  one seed again
   sluicegate lab run overload --seed 1000 --seeds 100 --jobs auto
+  sluicegate lab run overload --workers 16 --work 30ms --arrivals on-off:50ms/50ms \\
+      --mix critical=20%,bulk=80%                a station of your own: the answer in a sentence
+  sluicegate lab run mine.toml                   the same from a file, with goals
   sluicegate lab compare overload --with fifo,folly,kernels
   sluicegate lab report --out lab-report         a page with plots
   sluicegate lab tune queue                      a sweep of settings, its frontier and its knee
@@ -64,11 +68,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs.add_parser("list", help="the scenarios and their candidates", allow_abbrev=False)
     run_one = add_verb(verbs, "run", "run a scenario, and say which goals are met", EXAMPLES)
     run_one.add_argument(
-        "name", metavar="NAME", help="a scenario's name, number or .py file; all for all of ours"
+        "name", metavar="NAME", help="a scenario's name, number or file (.py, .toml); all for all"
     )
     add_run_arguments(run_one)
     run_one.add_argument("--as", dest="candidate", metavar="NAME", help="candidate to run")
     run_one.add_argument("--case", metavar="NAME", help="only this case of the scenario")
+    own_numbers.add_arguments(run_one)
     compare = add_verb(verbs, "compare", "run several candidates on the same seeds", EXAMPLES)
     compare.add_argument("name", metavar="NAME", help="a scenario's name, number or .py file")
     add_run_arguments(compare)
@@ -90,6 +95,8 @@ def run(arguments: Namespace) -> int:
         if arguments.verb == verb.name:
             code: int = _module(verb).run(arguments)
             return code
+    if arguments.verb == "run" and own_numbers.wanted(arguments):
+        return own_numbers.run(arguments)
     from sluicegate.lab import scenario_verbs  # noqa: PLC0415 - the scenarios come with it
 
     write = sys.stdout.write

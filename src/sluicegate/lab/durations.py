@@ -122,6 +122,25 @@ class Bimodal:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Pareto:
+    """Most near the least, and a tail without end: `alpha` at 1.5 is heavy, at 3 it is light."""
+
+    mean_us: float
+    alpha: float
+
+    def __post_init__(self) -> None:
+        _check_mean(self.mean_us)
+        if not 1 < self.alpha <= 100:
+            raise BadValue("alpha", self.alpha, "give a number above 1, at most 100")
+
+    def sampler(self, chance: Chance) -> Sampler:
+        """Return what draws durations; none is longer than a day."""
+        least_us, power, draw = self.mean_us * (1 - 1 / self.alpha), -1 / self.alpha, chance.draw
+        return lambda: int(min(least_us * (1.0 - draw()) ** power, DURATION_US_MAX) + 0.5)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class RecordedDurations:
     """Recorded durations in order, and then from the beginning."""
 

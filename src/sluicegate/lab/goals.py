@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
@@ -38,6 +39,19 @@ class Goal:
         """Whether a run with this figure meets it."""
         bound = self.bound(rig)
         return value <= bound if self.at_least is None else value >= bound
+
+    def used(self, value: float, rig: Any) -> float:
+        """How much of what the goal allows a run has used: 1 is at the bound, more is missed.
+
+        A share that must be reached allows what is missing from all: 0.99 where 0.98 must be is
+        half of it.
+        """
+        bound = self.bound(rig)
+        if self.at_least is None:
+            return value / bound if bound > 0 else (0.0 if value <= bound else inf)
+        if bound < 1:
+            return (1 - value) / (1 - bound) if value < 1 else 0.0
+        return bound / value if value > 0 else inf
 
     def text(self, rig: Any) -> str:
         """As people read it: `goodput >= 0.95`."""

@@ -44,6 +44,10 @@ _WIDTH: Final = 5.6  # inches, of one panel with its names
 _HEIGHT: Final = 3.1
 _NAME_GAP: Final = 0.058  # of the height of a panel, between two names
 _BAR: Final = 0.23  # inches
+_MARGIN_WIDTH: Final = 11.2
+_MARGIN_ROW: Final = 0.21
+_USED_LEAST: Final = 0.01  # what is less, or more than the most, is drawn at the edge
+_USED_MOST: Final = 100.0
 _LOG_LEAST: Final = 1e-9
 _DASHES: Final = ((), (5.0, 1.5), (1.5, 1.5), (5.0, 1.5, 1.5, 1.5))
 _FAINT: Final = 0.5
@@ -84,6 +88,45 @@ def draw(scenario: AnyScenario, spec: PlotSpec, data: PlotData, *, titled: bool)
                 f"{scenario.name}: {spec.title}", x=0.01, ha="left", fontsize=11, color=INK
             )
         return drawn
+
+
+class MarginRow(NamedTuple):
+    """A claim: how much of its tightest goal ours uses, and how much those who must fail do."""
+
+    name: str
+    ours: float
+    failing: Sequence[float]
+
+
+def draw_margins(rows: Sequence[MarginRow]) -> Figure:
+    """Draw a line for each claim: ours as a dot, who must fail as crosses, the bound between."""
+    with drawing() as figure_class:
+        figure = figure_class(figsize=(_MARGIN_WIDTH, 0.9 + _MARGIN_ROW * len(rows)))
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.set_xlim(_USED_LEAST / 1.15, _USED_MOST * 1.15)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.axvline(1.0, color=MUTED, linewidth=THIN)
+        for at, row in enumerate(rows):
+            ours = _shown_use(row.ours)
+            colour = OURS if row.ours <= 1 else MUST_FAIL
+            axes.plot([ours, 1.0], [at, at], color=colour, linewidth=THICK, alpha=_FAINT)
+            crosses = [_shown_use(used) for used in row.failing]
+            axes.plot(crosses, [at] * len(crosses), "x", color=MUST_FAIL, markersize=5, zorder=2)
+            axes.plot([ours], [at], "o", color=colour, markersize=6.5, zorder=3)
+        axes.set_yticks(range(len(rows)), [row.name for row in rows], color=INK)
+        ticks = (0.01, 0.1, 1.0, 10.0, 100.0)
+        axes.set_xticks(ticks, ["1%", "10%", "the goal's bound", "10 times", "100 times"])
+        axes.xaxis.set_minor_locator(import_module("matplotlib.ticker").NullLocator())
+        axes.set_xlabel("how much of what its tightest goal allows the worst run uses")
+        figure.subplots_adjust(
+            left=0.17, right=0.98, top=0.995, bottom=0.62 / figure.get_figheight()
+        )
+        return figure
+
+
+def _shown_use(used: float) -> float:
+    return min(max(used, _USED_LEAST), _USED_MOST)
 
 
 def plotted_candidates(scenario: AnyScenario, spec: PlotSpec, data: PlotData) -> list[str]:

@@ -14,6 +14,10 @@ when one of a ladder of windows shows more than can be explained otherwise:
 24 s window, at 10 a second 19%). A short window sees a great excess at once, a long one a small
 excess in time. Until one of them does, the factor is 0, however close the account comes.
 
+Whoever is over has spent its burst, so while it is, B explains nothing: at 1.2 L a window of 8 s
+shows hardly more than B explains, and the factor would come and go for as long as a longer one
+needs to fill (at 1,000 a second until 12 s after the step, now until 7 s; 5 s of them conform).
+
 **How much.** R is the rate of the longest window that no shorter one contradicts, where to
 contradict is to differ by more than `sigmas` and `delay` explain. A window that a shorter one shows
 to be too high is about the past, and no longer a reason. So R is as steady as 24 s when
@@ -399,7 +403,7 @@ class SuppressMaster:
         over, rate = estimate(
             account.windows,
             per_s,
-            burst,
+            burst if account.factor == 0.0 else 0,  # whoever is over has spent it
             now_us,
             delay_us=self.settings.delay_us,
             sigmas=self.settings.sigmas,

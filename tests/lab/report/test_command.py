@@ -210,7 +210,8 @@ def test_the_page_needs_nothing_but_itself(page: str, tmp_path: Path) -> None:
     assert all(link.startswith("#") for link in reader.links)
     assert len(reader.ids) == len(set(reader.ids))
     assert {link[1:] for link in reader.links} <= set(reader.ids)
-    assert reader.tags.count("svg") == len(tiny.SCENARIO.plots)
+    assert reader.tags.count("svg") == len(tiny.SCENARIO.plots) + 1, "the margins open the page"
+    assert (tmp_path / "margins.png").exists()
     assert len(list(tmp_path.glob("tiny-*.png"))) == len(tiny.SCENARIO.plots)
 
 
@@ -224,6 +225,29 @@ def test_the_page_says_what_is_claimed_what_was_seen_and_how_to_see_it_again(pag
     assert "real<br>drill, real processes" in page
     assert "without<br>must fail" in page
     assert "seeds 0 to 1" in page
+
+
+def test_the_page_opens_with_a_picture_and_a_row_of_margins_for_each_claim(page: str) -> None:
+    main = page[page.index("<h1>") :]
+    order = ["How far each claim is from its bound", "<svg", "Its tightest goal", "<section"]
+    places = [main.index(words) for words in order]
+    assert places == sorted(places)
+    overview = main[places[2] : places[3]]
+    assert overview.count("<tr>") == 2, "a head and one claim, however many goals it has"
+    assert "3 of 3" in overview
+
+
+def test_a_margin_is_of_the_goal_that_is_nearest_to_being_missed() -> None:
+    [one] = report.run_report(["tiny"], range(2), 1, quiet()).scenarios
+    ours = one.margin("ours")
+    assert ours is not None
+    rigs = one.scenario.rigs
+    used = [each.goal.used(each.worst, rigs[each.case]) for each in one.judge("ours")]
+    assert ours.used == max(used) <= 1
+    without = one.margin("without")
+    assert without is not None
+    assert without.used > 1
+    assert one.margin("nobody") is None
 
 
 def test_the_page_shows_limits_and_the_run_that_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,11 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.durations import Constant, Exponential, Lognormal
 from sluicegate.lab.what_if.plan import (
     BackendSpec,
     WhatIfPlan,
     derive_backend,
     parse_costs,
-    parse_service,
 )
 
 EVEN = (10_000.0,) * 4
@@ -70,16 +68,6 @@ def test_what_does_not_fit_together_is_told(
 ) -> None:
     with pytest.raises(BadValue, match=words):
         served(capacity, workers, cost)
-
-
-def test_service_times_are_named() -> None:
-    assert parse_service("constant") == Constant(1_000_000)
-    assert parse_service("exponential") == Exponential(1e6)
-    assert parse_service("lognormal") == Lognormal(1e6, 1.0)
-    assert parse_service("lognormal:0.5") == Lognormal(1e6, 0.5)
-    for text in ("uniform", "constant:3", "lognormal:x", "lognormal:9", ""):
-        with pytest.raises(BadValue, match="--service"):
-            parse_service(text)
 
 
 def test_bounds_of_a_plan_are_named() -> None:

@@ -24,9 +24,9 @@ behind it is by class, and gives up what has waited for a tenth of a second.
 
 It is at its best here: free slots are what its known capacity leaves, where Uber's finds its limit
 by itself, and the tick is a tenth of a second. With half a second and the error over what went out,
-as published, it swings in this rig: goodput 0.61 of capacity at five times the load, now 0.98. It
-is not a form for deep overload: among a thousand units at ten times the load a hundred are of
-those that are to be kept, and the share jumps by more than they are.
+as published, it swings in these rigs: `cinnamon` is that form, as it was deployed. Neither is a
+form for deep overload: among a thousand units at ten times the load a hundred are of those that are
+to be kept, and the share jumps by more than they are.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ dagor: Final = dagor_each(HOUR_US)
 
 
 TICK_US: Final = 100_000
+DEPLOYED_TICK_US: Final = 500_000
 KP: Final = 0.1
 KI: Final = 1.4
 SAMPLES: Final = 1_000
@@ -136,15 +137,27 @@ WAIT_US_MAX: Final = 100_000
 
 @final
 class Pid:
-    """A share that is refused, before a queue by class."""
+    """A share that is refused, before a queue by class.
 
-    def __init__(self, cohorts: Cohorts, served_in_a_tick: float) -> None:
+    `over_out` divides the error by what began, as deployed, and not by what can be served.
+    """
+
+    def __init__(
+        self,
+        cohorts: Cohorts,
+        served_in_a_tick: float,
+        *,
+        tick_us: int = TICK_US,
+        over_out: bool = False,
+    ) -> None:
         self._cohorts = cohorts
         self._served_in_a_tick = served_in_a_tick
+        self._every_us = tick_us
+        self._over_out = over_out
         self._queues: list[deque[WorkUnit]] = [deque() for _ in Criticality]
         self._samples: deque[int] = deque(maxlen=SAMPLES)
         self._level = len(Criticality) * COHORTS
-        self._tick_us = TICK_US
+        self._tick_us = tick_us
         self._entered = self._begun = 0
         self._sum = 0.0
 
@@ -176,11 +189,12 @@ class Pid:
         return sum(map(len, self._queues))
 
     def _tick(self) -> None:
-        self._tick_us += TICK_US
+        self._tick_us += self._every_us
         free = max(self._served_in_a_tick - self._begun, 0.0)
-        error = (self._entered - self._begun - free) / self._served_in_a_tick
+        over = max(self._begun, 1) if self._over_out else self._served_in_a_tick
+        error = (self._entered - self._begun - free) / over
         # The sum is held to what the share can be: it must not wind up.
-        self._sum = min(max(self._sum + error * TICK_US / 1e6, 0.0), 1.0 / KI)
+        self._sum = min(max(self._sum + error * self._every_us / 1e6, 0.0), 1.0 / KI)
         share = min(max(KP * error + KI * self._sum, 0.0), 1.0)
         self._entered = self._begun = 0
         self._level = self._level_of(share)
@@ -195,3 +209,9 @@ class Pid:
 def pid(rig: Rig) -> Pid:
     """Return a controller that knows what the rig's workers can serve in a tick."""
     return Pid(Cohorts(rig, HOUR_US), rig.capacity_per_s * TICK_US / 1e6)
+
+
+def cinnamon(rig: Rig) -> Pid:
+    """Return the same as it was deployed: half a second a tick, the error over what went out."""
+    served = rig.capacity_per_s * DEPLOYED_TICK_US / 1e6
+    return Pid(Cohorts(rig, HOUR_US), served, tick_us=DEPLOYED_TICK_US, over_out=True)

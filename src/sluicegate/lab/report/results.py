@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import scenarios
@@ -35,6 +35,13 @@ from sluicegate.system import now_us
 NAMES_MAX: Final = 200
 SIMULATED: Final = (KERNELS, TASKS)
 _US: Final = 1e6
+
+
+class Margin(NamedTuple):
+    """How much of what a goal allows is used: 1 is at the bound, more is missed."""
+
+    used: float
+    result: GoalResult
 
 
 @final
@@ -71,6 +78,16 @@ class ScenarioReport:
         """Whether the claim holds: ours meets every goal, and whoever must fail misses one."""
         failing = not any(self.meets_goals(name) for name in self.scenario.must_fail)
         return self.meets_goals(self.scenario.ours) and failing
+
+    def margin(self, candidate: str) -> Margin | None:
+        """The goal of which the candidate's worst run uses most, and how much; None without one."""
+        if not any(self.figures.get(candidate, {}).values()):
+            return None
+        used = [
+            Margin(one.goal.used(one.worst, self.scenario.rigs[one.case]), one)
+            for one in self.judge(candidate)
+        ]
+        return max(used, key=lambda one: one.used) if used else None
 
     def drills(self) -> list[str]:
         """The candidates that ran with real processes and sockets."""

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab import kernel_mode, measures, task_mode
-from sluicegate.lab.arrivals import OnOff, Poisson
+from sluicegate.lab.arrivals import OnOff, ParetoOnOff, Poisson
 from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
@@ -50,10 +50,12 @@ ONCE: Final = ("100/100 at 1x", "20/60 at 1x", "heavy")
 PLAIN: Final = ("fifo", "lifo", "dagor")
 
 
-def on_off(mean: float, on_ms: int, off_ms: int, tail: float = 0.0) -> OnOff:
+def on_off(
+    mean: float, on_ms: int, off_ms: int, form: type[OnOff | ParetoOnOff] = OnOff
+) -> OnOff | ParetoOnOff:
     """Nothing, and then so much that it is `mean` times the capacity over time."""
     on_per_s = mean * CAPACITY_PER_S * (on_ms + off_ms) / on_ms
-    return OnOff(on_per_s=on_per_s, on_us=on_ms * MS, off_us=off_ms * MS, tail=tail)
+    return form(on_per_s=on_per_s, on_us=on_ms * MS, off_us=off_ms * MS)
 
 
 def twice() -> Rig:
@@ -91,7 +93,7 @@ RIGS: Final = {
     TWICE: twice(),
     "100/100 at 1x": station(on_off(1.0, 100, 100), span_s=7),
     "20/60 at 1x": station(on_off(1.0, 20, 60), span_s=7),
-    "heavy": station(on_off(1.0, 50, 50, tail=1.5), span_s=7, service=Lognormal(10_000.0, 1.0)),
+    "heavy": station(on_off(1.0, 50, 50, ParetoOnOff), span_s=7, service=Lognormal(10_000.0, 1.0)),
 }
 
 

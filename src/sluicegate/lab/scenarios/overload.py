@@ -16,7 +16,7 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
 from sluicegate.lab.scenario import OVER_CASES, PLACES, Figures, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL
+from sluicegate.lab.station_candidates import ALL, SETTLED
 
 LOADS: Final = (2, 5, 10)
 REFUSAL_COST: Final = 0.01
@@ -29,7 +29,7 @@ def rig(load: float) -> Rig:
 
 def measure(rig: Rig, ledger: RunLedger) -> Figures:
     """The usual, and the goodput that nobody can pass at what was offered."""
-    load = sum(ledger.offered_at) * 1e6 / rig.span_us / rig.capacity_per_s
+    load = sum(ledger.offered_at) * 1e6 / ledger.span_us / rig.capacity_per_s
     return figures(rig, ledger) | {"ceiling": rig.ceiling(load)}
 
 
@@ -41,7 +41,7 @@ SCENARIO: Final = Scenario(
     title="Overload of 2, 5 and 10 times, one class",
     why="A service keeps answering what it can, whatever is asked of it.",
     rigs=RIGS,
-    candidates=ALL,
+    candidates={**ALL, **SETTLED},
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
     own_settings=PLACES,

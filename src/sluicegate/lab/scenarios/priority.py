@@ -13,7 +13,6 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.admission_levels import dagor, pid
 from sluicegate.lab.baselines.codel import folly_codel
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
@@ -26,7 +25,7 @@ from sluicegate.lab.rigs.server_chain import (
     without_queue,
 )
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
+from sluicegate.lab.station_candidates import SETTLED, kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -65,8 +64,7 @@ SCENARIO: Final = Scenario(
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
         "with-shed": policy_candidate(with_shed),
-        "dagor": kernel_candidate(dagor),
-        "pid": kernel_candidate(pid),
+        **SETTLED,
         "folly": kernel_candidate(folly_codel),
         "fifo": kernel_candidate(no_control),
     },

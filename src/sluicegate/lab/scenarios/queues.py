@@ -15,7 +15,7 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL
+from sluicegate.lab.station_candidates import ALL, SETTLED
 
 
 def rig(load: float) -> Rig:
@@ -29,7 +29,7 @@ SCENARIO: Final = Scenario(
     title="Queue disciplines: goodput, memory, and how soon a refusal is told",
     why="A refusal that comes late is as bad as an answer that does.",
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
-    candidates=ALL,
+    candidates={**ALL, **SETTLED},
     ours="queue",
     must_fail=("lifo", "fifo-pool"),
     own_settings=PLACES,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
+from sluicegate.lab.arguments import SEED_MAX, SERVICES, parse_number, parse_service, parse_whole
 from sluicegate.lab.progress import ProgressBar, write_status
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--service",
         metavar="NAME",
         default="exponential",
-        help="how that varies: exponential (default), constant, lognormal:SIGMA",
+        help=f"how that varies, one of {SERVICES} (default exponential)",
     )
     add("--timeout", metavar="MS", default="500", help="how long callers wait (default 500)")
     add("--retries", metavar="NAME", default="none", help="none (default), naive or smart")
@@ -172,10 +172,10 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], WhatIfPla
         CAPACITY_MAX,
         QUEUE_MAX_MAX,
         RETRIES,
+        WHOLE_US,
         WhatIfPlan,
         derive_backend,
         parse_costs,
-        parse_service,
         scale_backend,
     )
 
@@ -186,7 +186,7 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], WhatIfPla
     if arguments.workers is not None:
         workers = parse_whole("--workers", arguments.workers, 1, WORKERS_MAX)
     costs = {} if arguments.cost is None else parse_costs(arguments.cost)
-    service = parse_service(arguments.service)
+    service = parse_service("--service", arguments.service, WHOLE_US)
     timeout_us = max(round(parse_number("--timeout", arguments.timeout, 86_400_000) * 1_000), 1)
     if arguments.retries not in RETRIES:
         raise BadValue("--retries", arguments.retries, f"give one of {', '.join(RETRIES)}")

@@ -7,13 +7,13 @@ they are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.durations import DURATION_US_MAX, Constant, Duration, Exponential, Lognormal
+from sluicegate.lab.durations import DURATION_US_MAX, Duration, Exponential
 from sluicegate.lab.replay.station import LOAD
 from sluicegate.lab.retries import NAIVE, SMART, Retries
 from sluicegate.lab.rig import WORKERS_MAX
@@ -27,15 +27,8 @@ SPEED_MAX: Final = 1e6
 CAPACITY_MAX: Final = 1e9
 WHOLE_US: Final = 1_000_000  # what a sampler draws on average: the work of a request is a share
 RETRIES: Final[Mapping[str, Retries | None]] = {"none": None, "naive": NAIVE, "smart": SMART}
-_SIGMA: Final = 1.0
 _AGREES: Final = 1e-3
 _US: Final = 1e6
-
-SERVICES: Final[Mapping[str, Callable[[float], Duration]]] = {
-    "exponential": lambda _: Exponential(float(WHOLE_US)),
-    "constant": lambda _: Constant(WHOLE_US),
-    "lognormal": lambda sigma: Lognormal(float(WHOLE_US), sigma),
-}
 
 
 class BackendSpec(NamedTuple):
@@ -143,19 +136,6 @@ def scale_backend(backend: BackendSpec, share: float) -> BackendSpec:
     slower = many / (backend.workers * share)
     unit_us = tuple([us * slower for us in backend.unit_us])
     return BackendSpec(backend.capacity * share, many, unit_us, backend.chosen)
-
-
-def parse_service(text: str) -> Duration:
-    """`exponential`, `constant`, `lognormal` or `lognormal:SIGMA`."""
-    name, _, sigma = text.partition(":")
-    make = SERVICES.get(name)
-    if make is None or (sigma and name != "lognormal"):
-        remedy = f"give one of {', '.join(SERVICES)}, or lognormal:SIGMA"
-        raise BadValue("--service", text, remedy)
-    try:
-        return make(float(sigma) if sigma else _SIGMA)
-    except ValueError as error:
-        raise BadValue("--service", text, "give a sigma above 0, at most 5") from error
 
 
 def _costs_text(costs: Mapping[Criticality | None, float]) -> str:
