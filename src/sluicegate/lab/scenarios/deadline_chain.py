@@ -11,8 +11,8 @@ difference: each knows the deadline and what its own part takes. That `deadline`
 whole way takes adds nothing here (`queue-alone`): whoever waited too long was refused at the first
 hop already, and the work behind it, which is as long in every hop, has no line before it.
 
-Why 0.97 and not more: each hop draws the time of 16,000 units of its own, which is 0.8% off by
-chance, and of three hops the slowest counts.
+Chance alone makes a hop's 16,000 units 0.8% longer or shorter, and of three hops the slowest
+counts: that is most of what a seed that misses lacks.
 
 The rig: services in a row, each of which does its part and then asks the next.
 
@@ -308,7 +308,7 @@ SCENARIO: Final = Scenario(
     },
     goals=(
         Goal(figure="wasted", at_most=0.01, cases=("500 ms",)),
-        Goal(figure="goodput", at_least=0.97, cases=("500 ms",)),
+        Goal(figure="goodput", at_least=0.98, cases=("500 ms",)),
     ),
     measure=measure,
     columns=("goodput", "wasted", "p50_ms", "p99_ms"),
@@ -317,6 +317,7 @@ SCENARIO: Final = Scenario(
     ),
     scale="half the workers of the other rigs",
     limits=(
+        "Of the seeds 1000 to 1007 two miss the goodput, with 0.9785 and 0.9797; "
         "'tight' grants 120 ms for work whose p99 is 84 ms without any waiting, and has no goal: "
         "there ours answers 0.92 in time and wastes 0.06, and nobody here does better"
     ),
