@@ -76,8 +76,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "who waits weighs nothing",
         "policies/queue/queue.py",
-        "WAITER_BYTES + size, now_us)",
-        "1, now_us)",
+        "WAITER_BYTES + size, now_us, removed)",
+        "1, now_us, removed)",
         "bounded",
         "server",
     ),

@@ -149,6 +149,24 @@ def test_connections_and_channels_count_over_all_nodes_and_not_those_of_a_silent
     assert here.open_refusal("a") is None
 
 
+def test_who_is_refused_hears_with_the_next_report_that_one_has_ended_elsewhere() -> None:
+    master = UsageMaster("m")
+    here, there = (meter_of(UsagePlan(connections=2, channels=1), name) for name in "xy")
+    there.connect("a", NOW_US)
+    there.count_channels("a", 1, NOW_US)
+    exchange(there, master, NOW_US)
+    here.connect("a", NOW_US)
+    exchange(here, master, NOW_US)
+    there.disconnect("a")
+    there.count_channels("a", -1, NOW_US)
+    exchange(there, master, NOW_US)
+    soon_us = NOW_US + S  # before anything is reported by itself again
+    assert here.connect_refusal("a", soon_us) is not None
+    exchange(here, master, soon_us)
+    assert here.connect_refusal("a", soon_us) is None
+    assert here.open_refusal("a") is None
+
+
 def test_a_dead_node_holds_nothing() -> None:
     master = UsageMaster("m")
     here, there = (meter_of(UsagePlan(connections=1), name) for name in "xy")

@@ -269,6 +269,7 @@ class UsageMeter:
             return None
         limit = self._plan_of(account).connections
         if limit and meter.connections + meter.connections_elsewhere >= limit:
+            self._changed[account] = None  # ask again: one may have ended elsewhere
             return _refusal(CONNECTIONS_FULL, _RETRY_US)
         return None
 
@@ -292,6 +293,7 @@ class UsageMeter:
         limit = self._plan_of(account).channels
         if meter is None or not limit or meter.channels + meter.channels_elsewhere < limit:
             return None
+        self._changed[account] = None
         return _refusal(CHANNELS_FULL, _RETRY_US)
 
     def count_channels(self, account: str, change: int, now_us: int) -> None:

@@ -233,7 +233,7 @@ def test_the_page_opens_with_a_picture_and_a_row_of_margins_for_each_claim(page:
     places = [main.index(words) for words in order]
     assert places == sorted(places)
     overview = main[places[2] : places[3]]
-    assert overview.count("<tr>") == 2, "a head and one claim, however many goals it has"
+    assert overview.count("<tr>") == 1, "behind the head one claim, however many goals it has"
     assert "3 of 3" in overview
 
 
