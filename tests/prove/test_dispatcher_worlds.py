@@ -21,7 +21,6 @@ from tests.lab.dispatcher_worlds import (
 )
 from tests.prove.seeds import seeds
 
-
 COLD_MISSES = {2026339: "at 95% of the capacity 14 of 1,295 of BULK found no place: 1.08%"}
 
 
