@@ -18,8 +18,10 @@ from typing import Final, NamedTuple
 
 from benchmarks.rounds import Bars, build_of
 from sluicegate.policies import stack as policy_module
-from tests.resilience.server.load import Answers, HttpCaller, running, send, until_ready
+from tests.resilience.server import slots_service
+from tests.resilience.server.load import Answers, HttpCaller, send, until_ready
 from tests.resilience.server.slots_service import CAPACITY
+from tests.resilience.service_process import running
 
 SPAN_S: Final = 4.0
 LOADS: Final = (0.8, 2.0, 5.0, 10.0)
@@ -68,7 +70,7 @@ def main() -> None:
     rows: dict[tuple[str, float], Row] = {}
     for load in LOADS:
         for kind in KINDS:
-            with running("asgi", kind) as port:
+            with running(slots_service.__name__, "asgi", kind) as port:
                 row = rows[kind, load] = asyncio.run(measure(port, load))
             print(
                 f"  {load:4.1f}  {kind:<9}  {row.goodput:7.3f}  {row.errors:6.3f}"

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, Final, final
 
 import grpc.aio
@@ -20,10 +18,12 @@ import httpx
 
 from tests.resilience import chain_services
 from tests.resilience.chain_services import STATS
+from tests.resilience.service_process import running
 
 PATIENCE_S: Final = 1.0
 CALLS: Final = 20
 HOUR_S: Final = 3_600
+SERVICES: Final = chain_services.__name__
 GARBAGE: Final = b"\x00\xff no protocol at all\r\n\r\n"
 
 
@@ -82,23 +82,6 @@ class Breaker:
         await ours.wait_closed()
 
 
-@contextlib.contextmanager
-def running(role: str, backend: int, skew_s: int = 0) -> Iterator[int]:
-    """One service; its port."""
-    command = [sys.executable, "-m", chain_services.__name__, role, str(backend), str(skew_s)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
 @final
 class Chain:
     """All of it, and a caller."""
@@ -148,9 +131,9 @@ async def chain(skew_s: int = 0) -> AsyncIterator[Chain]:
     server = await asyncio.start_server(link.serve, "127.0.0.1", 0)
     link.port = server.sockets[0].getsockname()[1]
     with (
-        running("store", 0, -skew_s) as store,
-        running("middle", link.port, skew_s) as middle,
-        running("edge", middle) as edge,
+        running(SERVICES, "store", "0", str(-skew_s)) as store,
+        running(SERVICES, "middle", str(link.port), str(skew_s)) as middle,
+        running(SERVICES, "edge", str(middle), "0") as edge,
     ):
         link.backend = store
         found = Chain(link, edge, middle, store)

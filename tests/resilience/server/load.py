@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -16,7 +13,6 @@ import grpc.aio
 
 from sluicegate.resilience.overload_mark import FIELD, parse_overload_mark
 from sluicegate.resilience.server.grpc import HEALTH
-from tests.resilience.server import slots_service
 from tests.resilience.server.slots_service import METHOD
 
 PATIENCE_S: Final = 0.5
@@ -38,23 +34,6 @@ class Answers:
         """Of the times of those that were answered in time."""
         times = sorted(self.in_time)
         return times[int(part * (len(times) - 1))] if times else float("nan")
-
-
-@contextlib.contextmanager
-def running(door: str, kind: str) -> Iterator[int]:
-    """A service in a process of its own; its port."""
-    command = [sys.executable, "-m", slots_service.__name__, door, kind]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 @final

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.resilience.server.load import Answers, caller_of, running, send, until_ready
+from tests.resilience.server import slots_service
+from tests.resilience.server.load import Answers, caller_of, send, until_ready
 from tests.resilience.server.slots_service import CAPACITY
+from tests.resilience.service_process import running
 
 SPAN_S = 2.0
 
@@ -38,7 +40,7 @@ def under_load(door: str, kind: str, load: float, slow: float = 0.0) -> Seen:
         await watcher.close()
         return Seen(work, slow_ones, health, json.loads(body)["begun_late"])
 
-    with running(door, kind) as port:
+    with running(slots_service.__name__, door, kind) as port:
         return asyncio.run(story(port))
 
 
