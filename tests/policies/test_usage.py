@@ -21,12 +21,12 @@ from sluicegate.contracts.reasons import (
 from sluicegate.contracts.usage import PeriodCount, UsageCount, UsageReport
 from sluicegate.policies.periods import HOUR_US, hour_end_us, hour_of, month_end_us, month_of
 from sluicegate.policies.usage import (
-    UsageMaster,
     UsageMeter,
     UsagePlan,
     UsageSettings,
     hour_of_month,
 )
+from sluicegate.policies.usage_master import UsageMaster
 
 S = 1_000_000
 NOW_US = int(datetime(2030, 1, 31, 22, 30, tzinfo=UTC).timestamp()) * S
