@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -116,6 +118,30 @@ def test_connections_of_an_account_are_bounded_over_all_nodes(tmp_path: Path) ->
                 return again.status == 200
 
         until(free, "a connection that ended to be free for another")
+
+
+def test_a_reader_that_leaves_just_as_a_message_comes_is_counted_no_longer(tmp_path: Path) -> None:
+    ended = threading.Event()
+    with PubSubProcess(tmp_path, *UNLIMITED, "--account-connections", "1000") as server:
+
+        def publish() -> None:
+            while not ended.is_set():
+                server.accept("news", 1)
+
+        with ThreadPoolExecutor(1) as pool:
+            publishing = pool.submit(publish)
+            try:
+                for reader in [Subscriber(server, "news") for _ in range(60)]:
+                    ended.wait(0.003)  # for some messages to come
+                    reader.__exit__()
+            finally:
+                ended.set()
+            publishing.result()
+
+        def none_left() -> bool:
+            return bool(server.ask("/v1/usage")[1]["connections"]["now"] == 0)
+
+        until(none_left, "no connection to be counted")
 
 
 def test_channels_with_messages_are_bounded_and_readers_are_not(tmp_path: Path) -> None:

@@ -273,8 +273,9 @@ class PubSubHandler(HttpHandler):
                 if pieces:
                     yield _render(pieces)
                     continue
-                try:
-                    await asyncio.wait_for(wake.wait(), self._heartbeat_s)
+                try:  # `wait_for` would not end if the client goes just as a message comes
+                    async with asyncio.timeout(self._heartbeat_s):
+                        await wake.wait()
                 except TimeoutError:
                     yield _HEARTBEAT
         finally:
