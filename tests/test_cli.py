@@ -39,6 +39,12 @@ def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"sluicegate {sluicegate.__version__}\n"
 
 
+def test_python_runs_it_as_a_module() -> None:
+    command = [sys.executable, "-m", "sluicegate", "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told == f"sluicegate {sluicegate.__version__}\n"
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
 def test_every_row_has_a_module_and_a_help_with_examples(
     command: cli.CommandEntry, capsys: pytest.CaptureFixture[str]
