@@ -7,8 +7,10 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -72,39 +74,64 @@ def test_the_layers_are_those_of_the_design_and_no_others() -> None:
     assert folders == LAYERS
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
+class ModuleFacts(NamedTuple):
+    """What these tests want to know of a file."""
+
+    essay: str
+    imports: frozenset[tuple[str, str]]  # a module, and what of it; "" for the whole
+    public_classes: tuple[str, ...]
+    functions: frozenset[str]
+
+
+@cache
+def facts_of(path: Path) -> ModuleFacts:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports: set[tuple[str, str]] = set()
+    functions: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports.update((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imports.update((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.add(node.name)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return ModuleFacts(
+        ast.get_docstring(tree) or "",
+        frozenset(imports),
+        tuple(name for name in classes if name[0] != "_"),
+        frozenset(functions),
+    )
+
+
+def written() -> Iterator[tuple[Path, ModuleFacts]]:
+    """Each module that was not generated."""
     for path in MODULES:
         if "_pb2" not in path.name:
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+            yield path, facts_of(path)
 
 
 def test_no_module_is_imported_by_what_it_imports_itself() -> None:
     """Imports inside functions and for types alone included: they only hide a circle."""
-    modules = {
-        ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+    names = {
+        path: ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in MODULES
     }
+    modules = set(names.values())
     imports: dict[str, set[str]] = {}
-    for path, tree in trees():
-        name = ".".join(path.relative_to(SRC.parent).with_suffix("").parts)
-        found = imports.setdefault(name.removesuffix(".__init__"), set())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                members = {f"{node.module}.{alias.name}" for alias in node.names}
-                found.update(members & modules)
-                if members - modules:
-                    found.add(str(node.module))
+    for path, facts in written():
+        found = imports.setdefault(names[path], set())
+        for module, member in facts.imports:
+            inner = f"{module}.{member}"
+            found.add(inner if inner in modules else module)
     TopologicalSorter(imports).prepare()  # a CycleError names the circle
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = {}
-    for path, tree in trees():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    for path, facts in written():
+        for name in facts.public_classes:
+            places.setdefault(name, []).append(str(path.relative_to(SRC)))
     shared = {name for name, found in places.items() if len(found) > 1}
     assert shared == SHARED_CLASSES, {name: places[name] for name in shared ^ SHARED_CLASSES}
 
@@ -116,11 +143,10 @@ def test_modules_are_named_for_what_they_hold() -> None:
 
 def test_functions_say_what_they_do_and_not_what_was_done() -> None:
     found = {
-        f"{path.relative_to(SRC)}: {node.name}"
-        for path, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.lstrip("_") in PARTICIPLES
+        f"{path.relative_to(SRC)}: {name}"
+        for path, facts in written()
+        for name in facts.functions
+        if name.lstrip("_") in PARTICIPLES
     }
     assert not found
 
@@ -169,21 +195,20 @@ def test_no_folder_stands_at_the_root_that_the_walk_does_not_know() -> None:
     assert folders - made == {"benchmarks", "deploy", "docs", "examples", "src", "tests"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
-def test_every_module_opens_with_its_law_and_has_a_telling_name(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert docstring, f"{path} says nothing about itself"
-    assert path.stem not in TOO_VAGUE
-    if path.name == "__init__.py" and path.parent != SRC:
-        assert len(docstring.split()) >= 15, "a package states what may live in it"
+def test_every_module_opens_with_its_law_and_has_a_telling_name() -> None:
+    silent = [path for path in MODULES if not facts_of(path).essay]
+    assert not silent, "these say nothing about themselves"
+    assert not {path for path in MODULES if path.stem in TOO_VAGUE}
+    packages = [path for path in MODULES if path.name == "__init__.py" and path.parent != SRC]
+    short = [path for path in packages if len(facts_of(path).essay.split()) < 15]
+    assert not short, "a package states what may live in it"
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_has_an_essay_a_test_file_and_a_page_that_ends_with_its_file(
     name: str,
 ) -> None:
-    essay = ast.get_docstring(ast.parse((SRC / "kernels" / f"{name}.py").read_text("utf-8")))
-    assert essay is not None
+    essay = facts_of(SRC / "kernels" / f"{name}.py").essay
     assert len(essay.split()) >= 100, "an algorithm's file opens with an essay"
     assert "Cost" in essay
     assert "Bounds" in essay or "bound" in essay
