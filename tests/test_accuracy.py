@@ -103,7 +103,7 @@ def used_at(limit: Limit, all_taken: list[Taken], now_us: int) -> Fraction:
 
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=repr)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(story=steps)
 def test_no_window_ever_holds_more_true_cost_than_its_limit(
     limit: Limit, story: list[tuple[int, str, int, int]]
@@ -114,7 +114,7 @@ def test_no_window_ever_holds_more_true_cost_than_its_limit(
 
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=repr)
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(story=steps, cost=st.integers(1, LIMIT))
 def test_settling_within_the_window_leaves_the_count_of_true_costs(
     limit: Limit, story: list[tuple[int, str, int, int]], cost: int
@@ -132,7 +132,7 @@ def test_settling_within_the_window_leaves_the_count_of_true_costs(
 
 
 @pytest.mark.parametrize("limit", BUCKETS, ids=repr)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(story=steps)
 def test_a_bucket_exceeds_its_rate_and_burst_by_no_more_than_was_given_back_late(
     limit: Limit, story: list[tuple[int, str, int, int]]

@@ -18,7 +18,7 @@ from tests.stores.service.checks import Checks
 PERIOD_US = 200_000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     count=st.integers(1, 60),
     lease=st.sampled_from(["auto", 1, 5, 40, None]),

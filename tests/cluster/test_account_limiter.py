@@ -40,7 +40,7 @@ def test_who_conforms_is_never_rejected_though_members_come_and_go() -> None:
     assert nodes.suppressed.total() == 0
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_master_that_dies_leaves_nobody_unlimited(seed: int) -> None:
     nodes = Nodes(seed=seed)
     rates = {"a": 10.0 * L, "b": 10.0 * L}

@@ -87,8 +87,8 @@ def capacity(slots: int, work_us: int) -> float:
 
 
 @pytest.mark.parametrize("even", [True, False], ids=["even", "memoryless"])
-@pytest.mark.parametrize("load", [1.5, 2.0, 5.0])
-@pytest.mark.parametrize(("slots", "work_us"), [(8, 10_000), (16, 4_000), (32, 10_000), (4, 2_000)])
+@pytest.mark.parametrize("load", [1.5, 5.0])
+@pytest.mark.parametrize(("slots", "work_us"), [(8, 10_000), (32, 10_000), (4, 2_000)])
 def test_under_overload_the_line_leaves_the_engine_and_as_much_is_done(
     slots: int, work_us: int, load: float, even: bool
 ) -> None:
@@ -119,7 +119,7 @@ def test_what_is_slow_and_has_places_to_spare_is_left_alone() -> None:
     assert engine.search.places == MOST
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_slots_that_go_and_come_back_are_found_again(seed: int) -> None:
     engine = Engine(32, 10_000, 2 * capacity(32, 10_000), seed).run(4)
     engine.slots = 8
@@ -130,7 +130,7 @@ def test_slots_that_go_and_come_back_are_found_again(seed: int) -> None:
     assert engine.done_per_s(10, 14) >= 0.9 * capacity(32, 10_000)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_stall_says_nothing_of_what_is_done_in_a_second(seed: int) -> None:
     most = capacity(MOST, 10_000)
     engine = Engine(MOST, 10_000, 2 * most, seed).run(4)

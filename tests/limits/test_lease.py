@@ -31,7 +31,7 @@ LEASED = [
 # The law: what all processes admit, one exact limit would have admitted too.
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     algorithm=st.sampled_from(LEASED),
     count=st.integers(1, 40),

@@ -653,7 +653,7 @@ def test_a_write_voids_both_and_nobody_joins_either() -> None:
     run(story)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_asking(
     seed: int,

@@ -239,13 +239,13 @@ def test_cells_beyond_the_bound_have_no_price() -> None:
     assert sum(prices != PLAIN for prices in service.dearest.values()) == 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     phases=st.lists(
         st.tuples(
             st.sampled_from([10, 30, 100, 500]),
             st.sampled_from([0.0, 0.04, 0.3, 0.9, 1.0]),
-            st.floats(0.1, 4.0),
+            st.floats(0.1, 2.0),
             st.booleans(),
         ),
         max_size=6,

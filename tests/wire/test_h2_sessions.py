@@ -135,7 +135,7 @@ def test_any_bytes_are_parsed_or_refused(garbage: bytes) -> None:
     unharmed(peer)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.builds(
@@ -157,7 +157,7 @@ def test_any_frames_are_taken_or_refused(frames: list[bytes]) -> None:
     unharmed(peer)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 255)), min_size=1, max_size=4),

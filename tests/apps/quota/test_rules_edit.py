@@ -226,7 +226,7 @@ def files(draw: st.DrawFn) -> tuple[str, dict[str, str]]:
     return text, quotas
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(files(), st.dictionaries(NAMES, st.integers(1, 10**9), max_size=5), st.data())
 def test_any_file_says_what_it_said_with_exactly_these_quotas(
     file: tuple[str, dict[str, str]], new: dict[str, int], data: st.DataObject
@@ -253,7 +253,7 @@ def test_any_file_says_what_it_said_with_exactly_these_quotas(
         assert any(one == wanted_line or one.rstrip("\r\n") == wanted_line for one in lines), line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(NAMES)
 def test_any_name_can_be_given_a_quota(name: str) -> None:
     changed = with_quotas("version: 1\nrules: []\n", {name: 3}, FILE)
@@ -261,7 +261,7 @@ def test_any_name_can_be_given_a_quota(name: str) -> None:
     assert with_quotas(changed, {name: 4}, FILE) == changed[: -len("3/s\n")] + "4/s\n"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(st.sampled_from("ab:{}[] \n'\"#&*!|>-,?/s1"), max_size=60))
 @example("a:")  # nothing behind the name, and nothing behind that
 @example("a: 5/s")

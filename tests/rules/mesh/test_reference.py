@@ -133,7 +133,7 @@ def as_reference(answer: MeshResponse, *, resets: bool = True) -> tuple[bool, li
     return answer.over, statuses
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(tuple(SECONDS)), STEPS, st.booleans(), st.booleans())
 def test_every_answer_is_that_of_the_reference(
     tree: list[dict[str, Any]], steps: Any, stop: bool, cache: bool

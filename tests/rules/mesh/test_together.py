@@ -101,7 +101,7 @@ async def story(
             assert len(answer.statuses) == len(descriptors)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(tuple(SECONDS)), STEPS, st.lists(st.sampled_from(WAYS), min_size=1, max_size=3))
 def test_a_refused_request_changes_no_counter(
     tree: list[dict[str, Any]], steps: Any, ways: list[str]
@@ -110,7 +110,7 @@ def test_a_refused_request_changes_no_counter(
     asyncio.run(story(tree, steps, ways, clock, Limiter(clock=clock)))
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(tuple(SECONDS)), STEPS, st.lists(st.sampled_from(WAYS), min_size=1, max_size=3))
 def test_nor_does_it_in_a_store_that_answers_later(
     tree: list[dict[str, Any]], steps: Any, ways: list[str]

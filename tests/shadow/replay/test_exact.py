@@ -158,7 +158,7 @@ def replayed_as(replayed: ReplayResult) -> dict[tuple[int, str, str], int]:
     return counts
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     queries=st.lists(st.one_of(checks, checks, meshes, st.just(UNHEARD)), min_size=1, max_size=8),
     steps=st.lists(

@@ -42,7 +42,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans(), st.sampled_from(["merge", "replace"]), st.sets(st.sampled_from(SORTS)))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_nothing_acknowledged_is_lost_and_nothing_is_half_visible(
     steps: list[tuple[str, int, bytes]], later: bool, mode: str, uploaded: set[bytes]
 ) -> None:

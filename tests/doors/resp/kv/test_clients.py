@@ -210,7 +210,7 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(words, min_size=1, max_size=8), max_size=8), st.booleans())
 def test_nonsense_is_answered_command_for_command_and_is_never_our_bug(
     commands: list[list[bytes]], late: bool

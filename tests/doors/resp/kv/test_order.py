@@ -109,7 +109,7 @@ async def in_turn(commands: list[tuple[str, ...]]) -> bytes:
     return talk.wire.output
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(command_lists, st.integers(0, 1_000), st.sampled_from([1, 2, 5, 1_024]))
 def test_a_pipeline_has_the_effect_of_one_command_after_the_other(
     commands: list[tuple[str, ...]], seed: int, owed_max: int
