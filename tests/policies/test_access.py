@@ -25,6 +25,16 @@ def test_a_caller_is_known_by_its_token_or_its_certificate() -> None:
     assert access.anonymous is None
 
 
+def test_who_logs_in_elsewhere_is_known_by_name_and_nobody_else_is() -> None:
+    access = KnownCallers([ANN, Credential("eve", CHECK, login=True)])
+    eve = access.by_login("eve")
+    assert eve is not None
+    assert eve.name == "eve"
+    assert eve in access.identities
+    assert access.by_login("ann") is None
+    assert OpenAccess().by_login("eve") is None
+
+
 def test_a_table_holds_no_token() -> None:
     assert "secret" not in repr(ANN)
 

@@ -33,9 +33,14 @@ def test_a_file_says_who_may_do_what(tmp_path: Path) -> None:
         name = "desk"
         certificate = "desk.local"
         grants = ["audit"]
+        [[callers]]
+        name = "eve@example.com"
+        login = true
         """,
     )
     access = make_access(path, "")
+    assert access.by_login("eve@example.com") is not None
+    assert access.by_login("desk") is None
     gateway = access.by_token(TOKEN)
     desk = access.by_certificate(["desk.local"])
     assert gateway is not None
@@ -67,6 +72,7 @@ def test_without_file_and_token_everybody_is_welcome() -> None:
         ('[[callers]]\nname = "a"\nsecret = "x"', r"callers\[0\]: secret"),
         ("[[callers]]\nname = 1", r"callers\[0\]\.name: 1"),
         ('[[callers]]\nname = "a"', "give it a token_sha256 or a certificate"),
+        ('[[callers]]\nname = "a"\nlogin = "yes"', r"callers\[0\]\.login: 'yes'"),
         ("[anonymous]\ngrants = 1", r"anonymous\.grants: 1"),
         ("[[callers", "not TOML"),
     ],

@@ -32,6 +32,7 @@ class Grant(Enum):
     FETCH = "fetch"  # images: have them downloaded and processed
     UPLOAD = "upload"  # images
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
+    SPEAK_FOR = "speak-for"  # people who have logged in there: for a console
 
     # Looked up for every request; that of Enum is a function of Python.
     __hash__ = object.__hash__
@@ -126,4 +127,12 @@ class Access(Protocol):
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
         """Return whose verified certificate this is, by its subject's common name or its SANs."""
+        ...
+
+
+class PeopleAccess(Access, Protocol):
+    """Knows people without credentials too, for whom somebody with the grant speak-for speaks."""
+
+    def by_login(self, name: str) -> Identity | None:
+        """Return who has this name, and logs in elsewhere."""
         ...

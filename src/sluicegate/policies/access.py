@@ -46,6 +46,7 @@ class Credential(NamedTuple):
     tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES
     criticality: Criticality | None = None  # unless it claims another
     highest: Criticality | None = None  # the most that it may claim
+    login: bool = False  # a person who logs in at a console that may speak for them
 
 
 def token_digest(token: str) -> str:
@@ -57,7 +58,7 @@ def token_digest(token: str) -> str:
 class KnownCallers:
     """A `contracts.access.Access` over a table of credentials."""
 
-    __slots__ = ("_by_certificate", "_by_digest", "anonymous")
+    __slots__ = ("_by_certificate", "_by_digest", "_by_login", "anonymous")
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class KnownCallers:
     ) -> None:
         self._by_digest: dict[str, Identity] = {}
         self._by_certificate: dict[str, Identity] = {}
+        self._by_login: dict[str, Identity] = {}
         names: set[str] = set()
         for at, one in enumerate(credentials):
             field = f"callers[{at}]"
@@ -78,8 +80,11 @@ class KnownCallers:
                 raise BadValue(f"{field}.name", one.name, remedy)
             names.add(one.name)
             identity = Identity(one.name, one.grants, one.tables, one.criticality, one.highest)
-            if not one.token_sha256 and not one.certificate:
-                raise BadValue(field, one.name, "give it a token_sha256 or a certificate")
+            if not (one.token_sha256 or one.certificate or one.login):
+                remedy = "give it a token_sha256 or a certificate, or login = true"
+                raise BadValue(field, one.name, remedy)
+            if one.login:
+                self._by_login[one.name] = identity
             if one.token_sha256:
                 if not _DIGEST.fullmatch(one.token_sha256):
                     raise BadValue(
@@ -100,7 +105,8 @@ class KnownCallers:
     @property
     def identities(self) -> Sequence[Identity]:
         """Every identity of the table."""
-        return [*self._by_digest.values(), *self._by_certificate.values()]
+        found = (self._by_digest, self._by_certificate, self._by_login)
+        return list({one.name: one for table in found for one in table.values()}.values())
 
     def by_token(self, token: str) -> Identity | None:
         """Return whose token this is, if anybody's."""
@@ -115,6 +121,10 @@ class KnownCallers:
             if identity is not None:
                 return identity
         return None
+
+    def by_login(self, name: str) -> Identity | None:
+        """Return who has this name, if they log in elsewhere."""
+        return self._by_login.get(name)
 
 
 @final
@@ -133,3 +143,7 @@ class OpenAccess:
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
         """Return the anonymous identity, whatever the certificate."""
         return EVERYBODY
+
+    def by_login(self, name: str) -> Identity | None:
+        """Return nobody: nobody has a name here."""
+        return None

@@ -12,6 +12,11 @@
     criticality = "DEGRADED"        # of what it asks, unless it says
     highest = "CRITICAL"            # that it may claim
 
+    [[callers]]
+    name = "ann@example.com"
+    login = true                    # a person, for whom a console speaks that has "speak-for"
+    grants = ["read-rules", "propose"]
+
 `tables` is for a key-value store: what may be done with which table, nothing unless it is listed.
 
 The file holds digests, never tokens, and is read once at the start and again on SIGHUP.
@@ -27,9 +32,9 @@ from sluicegate.contracts.access import (
     ANY_TABLE,
     EVERY_GRANT,
     EVERY_TABLE_GRANT,
-    Access,
     Grant,
     Identity,
+    PeopleAccess,
     TableGrant,
 )
 from sluicegate.contracts.criticality import Criticality
@@ -48,7 +53,7 @@ FILE_BYTES_MAX: Final = 10_000_000
 _TOP: Final = ("anonymous", "callers")
 _ANONYMOUS: Final = ("grants", "tables")
 _CALLER: Final = (
-    "name", "grants", "token_sha256", "certificate", "tables", "criticality", "highest"
+    "name", "grants", "token_sha256", "certificate", "tables", "criticality", "highest", "login"
 )  # fmt: skip
 _TABLE: Final = re.compile(rf"\*|[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}")
 
@@ -82,6 +87,10 @@ class ReloadedAccess:
         """Whose certificate this is."""
         return self._access.by_certificate(names)
 
+    def by_login(self, name: str) -> Identity | None:
+        """Who has this name, and logs in elsewhere."""
+        return self._access.by_login(name)
+
     def reload(self) -> bool:
         """Read the file again; whether there was one."""
         if self._path:
@@ -89,7 +98,7 @@ class ReloadedAccess:
         return bool(self._path)
 
 
-def make_access(path: str, token: str) -> Access:
+def make_access(path: str, token: str) -> PeopleAccess:
     """The table that the settings amount to; with neither, everybody may do everything."""
     credentials: list[Credential] = []
     anonymous = Credential("anonymous", frozenset())
@@ -143,6 +152,9 @@ def _credential(value: Any, where: str) -> Credential:
     for name, one in texts.items():
         if not isinstance(one, str):
             raise BadValue(f"{where}.{name}", one, "give a text")
+    login = value.get("login", False)
+    if not isinstance(login, bool):
+        raise BadValue(f"{where}.login", login, "give true or false")
     return Credential(
         texts["name"],
         _grants(value.get("grants", []), f"{where}.grants"),
@@ -151,6 +163,7 @@ def _credential(value: Any, where: str) -> Credential:
         _tables(value.get("tables", {}), f"{where}.tables"),
         _class(value, "criticality", where),
         _class(value, "highest", where),
+        login,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from sluicegate import __version__
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Identity, PeopleAccess
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import status_routes
@@ -51,7 +51,7 @@ class Site:
     """What an HTTP door is for: all callers, or the siblings alone."""
 
     status: WorkerStatus
-    access: Access
+    access: PeopleAccess
     hosts: frozenset[str] | None
 
 
@@ -92,7 +92,7 @@ class App(Generic[S]):
 
     # Doors. A language without a door is refused at the listener.
 
-    def access(self) -> Access:
+    def access(self) -> PeopleAccess:
         """Who may do what."""
         return ReloadedAccess(self.settings.access, self.settings.token)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, cast, final
 
-from sluicegate.contracts.access import Access
+from sluicegate.contracts.access import PeopleAccess
 from sluicegate.doors.binding import address_of, bind, bound_address
 from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.protocol import GrpcDoor
@@ -44,7 +44,7 @@ class Listeners:
         self._addresses = [address_of(one, field="--listen") for one in settings.listen]
         check_all_public(settings, self._addresses)
         self._tls = tls_of(settings)
-        self._access: Access = app.access()
+        self._access: PeopleAccess = app.access()
         self._change_callers()
         services = app.grpc()
         self._health = GrpcHealth(app.serving, services.names if services else ("",))
@@ -157,7 +157,9 @@ class Listeners:
             whole = app.tracing.trace_methods(whole)
         return GrpcDoor(whole, self._access, app.clock, grpc_settings(self._settings), app.pace)
 
-    def _http_door(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
+    def _http_door(
+        self, access: PeopleAccess, hosts: frozenset[str] | None, *, alone: bool
+    ) -> HttpDoor:
         app = self._app
         status = WorkerStatus(
             app.name,

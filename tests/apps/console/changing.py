@@ -27,14 +27,17 @@ class Changing(NamedTuple):
     book: Book
 
 
+def new_rulebook(book: Book, rules: str) -> None:
+    """Make it, for several people."""
+    words = ["rules", "init", str(book.folder), "--rules", str(book.file(rules))]
+    subprocess.run([sys.executable, "-m", "sluicegate", *words], check=True, capture_output=True)
+
+
 @contextmanager
 def started_changing(folder: Path, *flags: str, rules: str = FIVE) -> Iterator[Changing]:
     """Both, started and ended."""
     book = Book(folder / "book", cast("Any", None))
-    words = ["rules", "init", str(book.folder), "--rules", str(book.file(rules))]
-    subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", *words], check=True, capture_output=True
-    )
+    new_rulebook(book, rules)
     with (
         server(book, "--access", people(book)) as (url, _),
         ConsoleProcess(
@@ -47,9 +50,11 @@ def started_changing(folder: Path, *flags: str, rules: str = FIVE) -> Iterator[C
 class Person:
     """What a person's browser does: keeps cookies, reads pages, sends the forms that are there."""
 
-    def __init__(self, console: ConsoleProcess, token: str = "") -> None:
+    def __init__(
+        self, console: ConsoleProcess, token: str = "", cookies: Mapping[str, str] | None = None
+    ) -> None:
         self._port = console.port
-        self._cookies: dict[str, str] = {}
+        self._cookies = dict(cookies or {})
         if token:
             status, place, _ = self.post("/changes/sign-in", {"token": token, "next": "/changes"})
             assert (status, place) == (303, "/changes")

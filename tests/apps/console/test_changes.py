@@ -1,13 +1,15 @@
-"""Rules are changed from the console, by people with their own tokens, at a real rulebook."""
+"""Rules are changed from the console, by people in their own names, at a real rulebook."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from sluicegate.apps.console.pages.editor import RULE_FIELDS
+from sluicegate.policies.access import token_digest
 from sluicegate.rules.resources.parser import FIELDS
 from tests.apps.console.changing import (
     ANN,
@@ -16,12 +18,16 @@ from tests.apps.console.changing import (
     FIVE,
     Changing,
     Person,
+    new_rulebook,
     started_changing,
 )
 from tests.apps.console.process import HOSTILE, ConsoleProcess
+from tests.apps.console.provider import console_at, log_in, provider
 from tests.apps.limiter.process import LimiterProcess
-from tests.apps.rulebook.test_fleet import following
+from tests.apps.rulebook.stories import Book
+from tests.apps.rulebook.test_fleet import following, people, server
 
+CONSOLE = "console-0123456789abcdef"
 EDIT = "/changes/edit?file=rules.yaml"
 
 
@@ -81,6 +87,53 @@ def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
     assert "too many" in history
     assert "ann" in history
     assert "was refused approve" in history
+
+
+CONSOLES = f"""
+[[callers]]
+name = "console"
+token_sha256 = "{token_digest(CONSOLE)}"
+grants = ["speak-for"]
+[[callers]]
+name = "ann@shop.example"
+login = true
+grants = ["read-rules", "propose"]
+[[callers]]
+name = "joe@shop.example"
+login = true
+grants = ["read-rules", "approve"]
+"""
+
+
+def test_who_logs_in_at_a_provider_changes_rules_by_their_own_name_and_grants(
+    tmp_path: Path,
+) -> None:
+    names = [f"{name}@shop.example" for name in ("ann", "joe", "kim")]
+    claims = [{"sub": name, "email": name, "groups": ["ops"]} for name in names]
+    book = Book(tmp_path / "book", cast("Any", None))
+    new_rulebook(book, FIVE)
+    with (
+        provider(tmp_path, claims) as issuer,
+        server(book, "--access", people(book, CONSOLES)) as (url, _),
+        console_at(tmp_path, issuer, "--rulebook", url, "--rulebook-token", CONSOLE) as console,
+    ):
+        ann, joe, kim = (Person(console, cookies=log_in(console, one).cookies()) for one in names)
+        place = proposed(ann, FIVE.replace("limit: 5", "limit: 7"), "Seven")
+        assert "as ann@shop.example" in ann.get(place)
+        status, _, page = act(ann, place, "approve", override="mine")
+        assert status == 403
+        assert "ann@shop.example may not do this; it takes the grant" in page
+        assert act(joe, place, "approve", override="nothing captured yet")[0] == 303
+        assert act(joe, place, "publish")[0] == 303
+        page = joe.get("/changes/history")
+        assert "ann@shop.example" in page
+        assert "joe@shop.example" in page
+        # Whom the rulebook does not know is told so, and may still show a token of it.
+        status, _, page = kim.ask("GET", "/changes")
+        assert status == 400
+        assert "must have a caller of this name with login = true" in page
+        kim.post("/changes/sign-in", {"token": BOB, "next": "/changes"})
+        assert "kim" not in kim.get(place).partition("<main")[2]
 
 
 def test_a_bad_rule_is_refused_with_its_field_value_and_remedy(changing: Changing) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import jwt
@@ -23,7 +22,7 @@ from sluicegate.contracts.access import Grant
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.settings import settings_from
 from tests.apps.console.process import ConsoleProcess
-from tests.apps.console.provider import console_at, provider
+from tests.apps.console.provider import Reply, ask, console_at, log_in, provider
 
 PEOPLE = (
     {"sub": "1", "email": "ann@shop.example", "groups": ["ops", "all"]},
@@ -32,45 +31,11 @@ PEOPLE = (
 )
 
 
-class Reply(NamedTuple):
-    status: int
-    headers: http.client.HTTPMessage
-    text: str
-
-    def cookies(self) -> dict[str, str]:
-        pairs = [one.partition(";")[0] for one in self.headers.get_all("Set-Cookie", [])]
-        return dict(pair.split("=", 1) for pair in pairs)
-
-
-def ask(url: str, cookies: dict[str, str] | None = None, form: str | None = None) -> Reply:
-    at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.netloc, timeout=30)
-    headers = {"Accept": "text/html"}
-    if cookies:
-        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
-    if form is not None:
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
-    path = at.path + (f"?{at.query}" if at.query else "")
-    connection.request("GET" if form is None else "POST", path, form, headers)
-    answer = connection.getresponse()
-    found = Reply(answer.status, answer.headers, answer.read().decode())
-    connection.close()
-    return found
-
-
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
     folder = tmp_path_factory.mktemp("oidc")
     with provider(folder, PEOPLE) as issuer, console_at(folder, issuer) as running:
         yield running
-
-
-def log_in(console: ConsoleProcess, subject: str, path: str = "/nodes") -> Reply:
-    """As a browser does, with its cookies; what the console says when it is back."""
-    begun = ask(f"{console.url}/login/oidc?next={path}")
-    assert begun.status == 303, begun.text
-    back = ask(begun.headers["Location"], form=f"sub={subject}")
-    return ask(back.headers["Location"], begun.cookies())
 
 
 def test_who_is_in_a_group_has_its_grants_until_they_log_out(console: ConsoleProcess) -> None:

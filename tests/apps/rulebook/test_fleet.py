@@ -173,7 +173,7 @@ def server(book: Book, *flags: str) -> Iterator[tuple[str, Child]]:
         child.stop()
 
 
-def people(book: Book) -> str:
+def people(book: Book, more: str = "") -> str:
     """Who may do what, as the guide has it."""
     grants = {
         "ann": '"read-rules", "propose"',
@@ -186,7 +186,7 @@ def people(book: Book) -> str:
         for name, token in (("ann", ANN), ("bob", BOB), ("eve", EVE))
     )
     path = book.folder.parent / "people.toml"
-    path.write_text(text)
+    path.write_text(text + more)
     return str(path)
 
 

@@ -22,6 +22,7 @@ from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.limits.glass.sources import open_source
 from sluicegate.service.app import App, Site
@@ -57,10 +58,13 @@ class ConsoleApp(App[ConsoleSettings]):
                 settings.session_s,
                 self.clock,
                 tls=self._tls,
+                token=settings.rulebook_token,
+                person_of=self._logged_in,
             )
             if settings.rulebook
             else None
         )
+        self._sessions: Sessions[Identity] | None = None
         self.oidc = _oidc_of(settings, self.clock) if settings.oidc_issuer else None
         self.lab = None if settings.lab == OFF else LabRuns(self.clock)
         self.glass = open_source(settings.glass) if settings.glass else None
@@ -85,16 +89,15 @@ class ConsoleApp(App[ConsoleSettings]):
 
     def http(self, site: Site) -> HttpHandler:
         """The pages."""
+        self._sessions = Sessions(
+            lambda token: self._person(site.access, token), self.settings.session_s, tls=self._tls
+        )
         handler = ConsoleHandler(
             self.board,
             self.live,
             self.fleet.ask_each,
             site.access,
-            Sessions(
-                lambda token: self._person(site.access, token),
-                self.settings.session_s,
-                tls=self._tls,
-            ),
+            self._sessions,
             self.clock,
             site.hosts,
             rulebook=self.rulebook,
@@ -123,6 +126,14 @@ class ConsoleApp(App[ConsoleSettings]):
     def _person(self, access: Access, token: str) -> Identity | None:
         found = None if self.oidc is None else self.oidc.person(token)
         return found or access.by_token(token)
+
+    def _logged_in(self, request: HttpRequest) -> str:
+        """Return the name of who has logged in at the provider."""
+        if self.oidc is None or self._sessions is None:
+            return ""
+        cookies = request.header(b"cookie")
+        person = self.oidc.person(self._sessions.token_in(cookies, self.clock.now_us()))
+        return "" if person is None else person.name
 
     def _show(self) -> None:
         self.board.add(picture_of(self.fleet.nodes, self.clock.now_us()))

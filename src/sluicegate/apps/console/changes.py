@@ -1,7 +1,7 @@
 """Changes: the routes by which a person changes rules, from an edited text to a roll back.
 
-Each asks the rulebook with that person's own token; what they may do is decided there, and written
-in its audit. Who is not known there is sent to sign in. Every change needs a form's mark.
+Each asks the rulebook in that person's name; what they may do is decided there, and written in its
+audit. Who is not known there is sent to sign in. Every change needs a form's mark.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from html import escape
 from typing import Final, final
 from urllib.parse import quote
 
@@ -268,7 +269,10 @@ class ChangeRoutes:
 
     def _head(self, request: HttpRequest) -> dict[str, str]:
         links = '<a href="/changes">Changes</a> <a href="/changes/history">History</a>'
-        if self._rulebook.signed_in(request):
+        person = self._rulebook.spoken_for(request)
+        if person:
+            leave = f"<span>as {escape(person)}</span>"
+        elif self._rulebook.signed_in(request):
             mark = self._guard.field(request)
             leave = button("/changes/sign-out", "Sign out of the rulebook", mark)
         else:

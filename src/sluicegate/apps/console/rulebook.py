@@ -1,8 +1,9 @@
-"""Rulebook: asks a rulebook's server for whoever looks, with their own token and nobody else's.
+"""Rulebook: asks a rulebook's server for whoever looks, in their name and nobody else's.
 
-The console has no rights of its own there. Who is signed in is known by a session as in
-`sessions.py`; who is not is asked without a token, as the server may let anybody read. Calls block,
-so threads make them: `CALLS_MAX` at a time.
+Who has signed in with a token of the rulebook is known by a session as in `sessions.py`. Who has
+logged in here at a provider is asked for by their name, with the console's own token, if it has
+one: what they may do is still written there, under that name. For anybody else nothing is shown,
+as the server may let anybody read. Calls block, so threads make them: `CALLS_MAX` at a time.
 """
 
 from __future__ import annotations
@@ -26,14 +27,32 @@ COOKIE: Final = "sluicegate-rulebook"
 T = TypeVar("T")
 
 
+def _nobody(_request: HttpRequest) -> str:
+    return ""
+
+
 @final
 class RulebookAccess:
     """The rulebook at a URL, and who is signed in there."""
 
-    def __init__(self, url: str, ca: str, session_s: int, clock: Clock, *, tls: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        ca: str,
+        session_s: int,
+        clock: Clock,
+        *,
+        tls: bool,
+        token: str = "",
+        person_of: Callable[[HttpRequest], str] = _nobody,
+    ) -> None:
+        """`token` is the console's own, with the grant speak-for; `person_of` says who has logged
+        in at a provider."""
         self.url = url
         self._ca = ca
         self._clock = clock
+        self._own_token = token
+        self._person_of = person_of
         self.sessions: Sessions[str] = Sessions(_itself, session_s, tls=tls, cookie=COOKIE)
         self._pool = ThreadPoolExecutor(CALLS_MAX, "console-rulebook")
         self._admin("")  # a URL that cannot be is refused at the start
@@ -42,6 +61,10 @@ class RulebookAccess:
         """Whether this browser has shown a token."""
         return bool(self._token(request))
 
+    def spoken_for(self, request: HttpRequest) -> str:
+        """Return who is asked for by their name, for they have logged in here."""
+        return "" if self._token(request) else self._person(request)
+
     async def sign_in(self, token: str) -> bytes | None:
         """Return the cookie of a new session; raise where the rulebook knows no such token."""
         await self._run(self._admin(token), lambda admin: admin.status())
@@ -49,7 +72,9 @@ class RulebookAccess:
 
     async def call(self, request: HttpRequest, ask: Callable[[RuleAdmin], T]) -> T:
         """Return what the rulebook answers to this browser's person."""
-        return await self._run(self._admin(self._token(request)), ask)
+        person = self.spoken_for(request)
+        token = self._own_token if person else self._token(request)
+        return await self._run(self._admin(token, person), ask)
 
     async def close(self) -> None:
         """Wait for the calls that are under way."""
@@ -63,8 +88,13 @@ class RulebookAccess:
         found = self.sessions.find(request.header(b"cookie"), self._clock.now_us())
         return found or ""
 
-    def _admin(self, token: str) -> RuleAdmin:
-        return RemoteRuleAdmin(self.url, token=token, ca=self._ca, timeout_s=CALL_S_MAX)
+    def _person(self, request: HttpRequest) -> str:
+        return self._person_of(request) if self._own_token else ""
+
+    def _admin(self, token: str, person: str = "") -> RuleAdmin:
+        return RemoteRuleAdmin(
+            self.url, token=token, ca=self._ca, timeout_s=CALL_S_MAX, speak_for=person
+        )
 
 
 def _itself(token: str) -> str | None:

@@ -71,6 +71,11 @@ class Sessions(Generic[T]):
             del self._sessions[name]
         return found
 
+    def token_in(self, cookies: bytes, now_us: int) -> str:
+        """Return the token of the session of these cookies; empty if there is none."""
+        session = self._sessions.get(self.name_in(cookies))
+        return "" if session is None or now_us >= session.until_us else session.token
+
     def end(self, cookies: bytes) -> bytes:
         """Forget the session of these cookies; return the cookie that makes the browser do so."""
         self._sessions.pop(self.name_in(cookies), None)

@@ -124,9 +124,18 @@ class ConsoleSettings(ServiceSettings):
     rulebook: Annotated[
         str,
         Setting(
-            "the rulebook's server, to change rules there with each person's own token; "
+            "the rulebook's server, to change rules there in each person's name; "
             "without it nothing can be changed",
             metavar="URL",
+        ),
+    ] = ""
+    rulebook_token: Annotated[
+        str,
+        Setting(
+            "the console's own token there, with the grant speak-for: who has logged in at the "
+            "provider needs none then; better in the variable than the flag",
+            metavar="TOKEN",
+            secret=True,
         ),
     ] = ""
     rulebook_ca: Annotated[str, Setting("authorities of its certificate, PEM", metavar="FILE")] = ""
@@ -166,6 +175,9 @@ class ConsoleSettings(ServiceSettings):
             if not (self.access or self.token):
                 remedy = "everybody may do everything without it: give --access or --token, too"
                 raise BadValue("--oidc-issuer", self.oidc_issuer, remedy)
+        if self.rulebook_token and not (self.rulebook and self.oidc_issuer):
+            remedy = "it is for --rulebook, and for people who log in at --oidc-issuer; give both"
+            raise BadValue("--rulebook-token", "(not shown)", remedy)
         if len(set(self.services)) != len(self.services):
             twice = next(url for url in self.services if self.services.count(url) > 1)
             raise BadValue("--services", twice, "give each service once")

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, final
 from sluicegate import __version__
 from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.settings import RulebookSettings
-from sluicegate.contracts.access import Access, Grant
+from sluicegate.contracts.access import Grant, PeopleAccess
 from sluicegate.contracts.rulebook import STATES
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.rules.handler import RulesHttp
@@ -59,7 +59,7 @@ class RulebookApp(App[RulebookSettings]):
             self._http.close()
         self._assembly.close()
 
-    def access(self) -> Access:
+    def access(self) -> PeopleAccess:
         """Who may do what; where nobody is named, whoever is on this machine may read."""
         if self.settings.access or self.settings.token:
             return super().access()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Grant, Identity, PeopleAccess
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
@@ -25,6 +26,7 @@ WRONG_TOKEN: Final = (
     b'Bearer realm="sluicegate", error="invalid_token"',
 )
 NOBODY: Final = Identity("", ())  # where none is needed
+SPEAKS_FOR: Final = b"x-sluicegate-for"  # the name of a person, percent-encoded
 _BEARER: Final = b"bearer "
 _OFFERED: Final = b"bearer."  # a subprotocol
 _SHOWN_CHARS_MAX: Final = 80
@@ -49,6 +51,21 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     if nobody is not None:
         return nobody
     return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+
+
+def spoken_for(
+    request: HttpRequest, access: PeopleAccess, identity: Identity
+) -> Identity | HttpReply:
+    """Whom a console speaks for, or the refusal; the identity itself, if it names nobody."""
+    count = request.count(SPEAKS_FOR)
+    if count == 0:
+        return identity
+    if identity is access.anonymous or not identity.may(Grant.SPEAK_FOR):
+        return reply_to(Forbidden(identity.name, Grant.SPEAK_FOR.value))
+    name = unquote(request.header(SPEAKS_FOR).decode("latin-1"))
+    person = access.by_login(name) if count == 1 else None
+    remedy = "the access file here must have a caller of this name with login = true"
+    return person or reply_to(BadValue(SPEAKS_FOR.decode(), name, remedy))
 
 
 def _offered_token(request: HttpRequest) -> bytes:

@@ -21,6 +21,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule_admin import BODY, PATH, QUERY, Answer, Operation, RuleAdmin
+from sluicegate.doors.http.identity import SPEAKS_FOR
 from sluicegate.rules.remote.exchange import BrokenExchange, Exchange, ServerResponse, answer_of
 from sluicegate.rules.remote.server import ANSWER_BYTES_MAX, TIMEOUT_S_DEFAULT, server_of
 from sluicegate.system import SystemChance, SystemClock
@@ -38,7 +39,7 @@ _TOO_SLOW: Final = 504
 class RemoteRuleAdmin(RuleAdmin):
     """A rulebook elsewhere. For any thread; nothing stays open between calls."""
 
-    __slots__ = ("_chance", "_clock", "_exchange", "_server", "url")
+    __slots__ = ("_chance", "_clock", "_exchange", "_fields", "_server", "url")
 
     def __init__(
         self,
@@ -51,12 +52,14 @@ class RemoteRuleAdmin(RuleAdmin):
         timeout_s: float = TIMEOUT_S_DEFAULT,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         insecure: bool = False,
+        speak_for: str = "",
         clock: Clock | None = None,
         chance: Chance | None = None,
     ) -> None:
         """`ca` signs the server, `cert` and `key` are ours; PEM files. `timeout_s` is a call's.
 
-        `insecure` sends the token to other machines without TLS.
+        `insecure` sends the token to other machines without TLS. `speak_for` is the name of a
+        person who has logged in here; the token then takes the grant speak-for.
         """
         self._server = server_of(
             url,
@@ -69,6 +72,7 @@ class RemoteRuleAdmin(RuleAdmin):
             insecure=insecure,
         )
         self.url = url
+        self._fields = {SPEAKS_FOR.decode(): quote(speak_for, safe="@")} if speak_for else {}
         self._clock = SystemClock() if clock is None else clock
         self._chance = SystemChance() if chance is None else chance
         self._exchange = Exchange(self._server, self._clock)
@@ -116,10 +120,11 @@ class RemoteRuleAdmin(RuleAdmin):
         )
         if fields[QUERY]:
             path += f"?{urlencode(fields[QUERY], errors='replace')}"
-        body, headers = None, {}
+        body, headers = None, self._fields
         if operation.changes:
             body = json.dumps(fields[BODY], default=dict).encode("ascii")
-            headers = {"Content-Type": "application/json", "Idempotency-Key": self._key()}
+            json_fields = {"Content-Type": "application/json", "Idempotency-Key": self._key()}
+            headers = {**self._fields, **json_fields}
         answer = self._request(operation.method, path, body, headers, longer_s)
         if not operation.items:
             return answer

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.access import Grant, Identity, PeopleAccess
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.rules.handler import RulesHttp
@@ -127,7 +127,7 @@ def rules_of(limit: int) -> str:
 async def running_rules_door(
     *,
     admin: MemoryRuleAdmin | None = None,
-    doorkeeper: Access | None = None,
+    doorkeeper: PeopleAccess | None = None,
     http: HttpSettings | None = None,
     tls: Tls | None = None,
     address: str = "127.0.0.1:0",

@@ -23,7 +23,7 @@ from tests.doors.http.rules.serving import (
     token_of,
     whole_text,
 )
-from tests.doors.http.serving import answer, request
+from tests.doors.http.serving import Answer, answer, request
 from tests.doors.listening import Caller, run
 
 PROPOSE = {"base": "live", "changes": {"shop.yaml": rules_of(3)}, "message": "m"}
@@ -103,6 +103,54 @@ def test_nobody_may_read_where_the_access_says_so_and_never_change_anything(
                 assert (got.status, "changes take a name" in got.json["detail"]) == (401, True)
             assert here.admin.calls == calls
             assert (await here.ask("POST", "/v1/rules/proposals", PROPOSE)).status == 201
+
+    run(story)
+
+
+def with_console(*, anonymous: frozenset[Grant] = frozenset()) -> KnownCallers:
+    """A console that may do nothing itself, a service, and people who have no token."""
+    return KnownCallers(
+        [
+            Credential("console", frozenset({Grant.SPEAK_FOR}), token_digest(token_of("console"))),
+            Credential("gateway", EVERY_GRANT - {Grant.SPEAK_FOR}, token_digest(token_of("gate"))),
+            Credential("zoë@shop.example", READS | {Grant.PROPOSE}, login=True),
+            Credential("ben@shop.example", READS, login=True),
+        ],
+        anonymous=anonymous,
+    )
+
+
+def test_a_console_asks_in_the_name_of_who_has_logged_in_there_and_may_do_what_they_may() -> None:
+    async def story() -> None:
+        async with running_rules_door(doorkeeper=with_console()) as here:
+
+            async def propose(name: str, who: str = "console") -> Answer:
+                path = "/v1/rules/proposals"
+                return await here.ask("POST", path, PROPOSE, who=who, x_sluicegate_for=name)
+
+            got = await propose("zo%C3%AB@shop.example")
+            assert (got.status, got.json["proposer"]) == (201, "zoë@shop.example")
+            got = await propose("ben@shop.example")
+            assert (got.status, got.json["who"]) == (403, "ben@shop.example")
+            for name in ("gateway", "console", "eve@shop.example", "%00"):
+                got = await propose(name)
+                assert (got.status, got.json["field"]) == (400, "x-sluicegate-for"), name
+            assert (await here.ask("GET", "/v1/rules", who="console")).status == 403
+
+    run(story)
+
+
+@pytest.mark.parametrize("who", ["gate", ""])
+def test_who_may_not_speak_for_others_cannot_though_they_may_do_everything_else(who: str) -> None:
+    async def story() -> None:
+        everybody = EVERY_GRANT if who == "" else frozenset[Grant]()
+        async with running_rules_door(doorkeeper=with_console(anonymous=everybody)) as here:
+            for method, path in (("GET", "/v1/rules"), ("POST", "/v1/rules/proposals")):
+                body = PROPOSE if method == "POST" else None
+                name = "zo%C3%AB@shop.example"
+                got = await here.ask(method, path, body, who=who, x_sluicegate_for=name)
+                assert (got.status, got.json["grant"]) == (403, "speak-for")
+            assert here.admin.calls == 0
 
     run(story)
 

@@ -1,7 +1,8 @@
 """Handler: the rulebook's door in HTTP, under `/v1/rules`. It translates; the admin decides.
 
 Reads may be anonymous, where the access allows that. A change needs a name: a token or a client
-certificate, whatever an anonymous caller may do otherwise. So no page of another site can change
+certificate, whatever an anonymous caller may do otherwise. A console with the grant speak-for asks
+in the name of a person who has logged in there. So no page of another site can change
 anything through a browser, and each change has its author.
 
 The order of checks: health, which nothing refuses; the bound on connections; Host; the route;
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.access import Grant, Identity, PeopleAccess
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
@@ -25,7 +26,7 @@ from sluicegate.doors.binding import Address
 from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import HealthStatus, health_routes
-from sluicegate.doors.http.identity import CHALLENGE, reply_to, unauthorized
+from sluicegate.doors.http.identity import CHALLENGE, reply_to, spoken_for, unauthorized
 from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.openapi import document_route
 from sluicegate.doors.http.routes import Route
@@ -69,7 +70,7 @@ class RulesHttp(HttpHandler):
         self,
         admin: RuleAdmin,
         status: HealthStatus,
-        access: Access,
+        access: PeopleAccess,
         clock: Clock,
         settings: RulesHttpSettings | None = None,
         *,
@@ -78,6 +79,7 @@ class RulesHttp(HttpHandler):
         self.settings = RulesHttpSettings() if settings is None else settings
         bounds = self.settings
         super().__init__(access, self.settings.hosts)
+        self._people = access
         self._routes = RuleRoutes(admin, bounds, reports or {}, self._parts_of)
         self._calls = ThreadCalls(
             "rules-call",
@@ -124,6 +126,11 @@ class RulesHttp(HttpHandler):
         if not route.open and (changes or not _navigates(request)):
             refusal = other_site(request)
         return not_json(request) if refusal is None and changes else refusal
+
+    def identify(self, request: HttpRequest) -> Identity | HttpReply:
+        """Who asks, or whom a console asks for."""
+        found = super().identify(request)
+        return spoken_for(request, self._people, found) if isinstance(found, Identity) else found
 
     def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of a change without a name, and of what the admin need not audit."""
