@@ -224,8 +224,8 @@ def test_critical_waits_for_a_turn_or_two_of_the_lowest_class_however_many_press
     run(story)
 
 
-# Checks by RESP are not told when they came, and calls by gRPC about half of it.
-@pytest.mark.parametrize("language", ["HTTP", "kv RESP"])
+# Checks by RESP are not told when they came.
+@pytest.mark.parametrize("language", ["HTTP", "gRPC", "kv RESP"])
 def test_what_stands_in_socket_and_line_counts_as_waited_though_the_service_answers_at_once(
     language: str,
 ) -> None:

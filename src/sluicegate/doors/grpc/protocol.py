@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast, final
 
 from sluicegate.contracts.access import Access
@@ -305,7 +305,7 @@ class GrpcProtocol:
         waiting = _Waiting(self, stream)
         stream.call = waiting
         if deadline_us >= 0:
-            waiting.timer = self._loop.call_at(deadline_us / _US, waiting.expire)
+            waiting.timer = self._call_at(deadline_us, waiting.expire)
         if asyncio.iscoroutine(answer):
             stepper = Stepper(answer, self._loop, waiting.finish)
             waiting.work = stepper
@@ -323,7 +323,7 @@ class GrpcProtocol:
         partial.waiter = running
         running.task = self._loop.create_task(running.run(route))
         if deadline_us >= 0:
-            running.timer = self._loop.call_at(deadline_us / _US, running.expire)
+            running.timer = self._call_at(deadline_us, running.expire)
 
     def wake(self, stream: H2Stream) -> None:
         """Wake the stream's method."""
@@ -416,8 +416,11 @@ class GrpcProtocol:
         else:
             transport.resume_reading()
 
+    def _call_at(self, at_us: int, call: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later((at_us - self._now_us()) / _US, call)
+
     def _now_us(self) -> int:
-        return int(self._loop.time() * _US)
+        return self._door.clock.now_us()  # uvloop's time stands still through a turn
 
 
 @final
