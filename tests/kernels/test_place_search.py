@@ -111,6 +111,14 @@ def test_an_engine_that_can_use_all_of_them_keeps_them(load: float) -> None:
     assert engine.search.accepted == 0
 
 
+def test_where_work_is_as_quick_as_in_calm_fewer_are_not_tried() -> None:
+    engine = Engine(8, 10_000, 0.4 * capacity(8, 10_000), even=True).run(2)
+    engine.per_s = 1.5 * capacity(8, 10_000)
+    engine.run(4)
+    assert engine.search.accepted >= 3
+    assert min(engine.numbers) == 8
+
+
 def test_what_is_slow_and_has_places_to_spare_is_left_alone() -> None:
     engine = Engine(32, 10_000, 500.0).run(3)
     engine.work_us = 40_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
@@ -47,6 +48,21 @@ def test_what_is_found_is_in_force_in_the_queue_the_lane_and_the_compartments() 
     assert world.queue.places == places
     assert world.heavy.stats().places == max(1, places // 2)
     assert world.bulkhead.limit("s1") == max(1, places // 2)
+
+
+def test_who_was_given_a_place_before_there_were_fewer_is_not_refused_behind_the_queue() -> None:
+    world = World()
+    request = Request("k", shard="s1", criticality=Criticality.CRITICAL)
+    for shard in range(63):
+        world.bulkhead.admit(Request("k", shard=f"s{shard % 3}"), 0)
+    while world.places.stats().tries == 0:  # 63 are at work, and one has a place and comes to it
+        world.crowd(1)
+    assert world.queue.places == 32
+    assert isinstance(world.bulkhead.admit(request, world.now_us), BulkheadPermit)
+    assert world.bulkhead.limit("s1") == 32
+    world.queue.inflight = 32
+    world.end()
+    assert world.bulkhead.limit("s1") == 16
 
 
 def test_with_places_to_spare_nothing_changes() -> None:

@@ -18,9 +18,11 @@ done stays the same; without a line, what is done falls, and the places are give
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
 many each window; so does what does not take all of its places, for there is no line to order. The
-next try begins with what the last one kept. What a failed try had is a floor: the next is between
-the two. While some place is free nothing is tried, unless most of what the engine ends is too late
-for anybody: then there are too many places, and a try costs nobody anything.
+next try begins with what the last one kept. What takes no longer than it did when most places were
+free stands in no line: fewer would only do less, and are not tried. What a failed try had is a
+floor: the next is between the two. While some place is free nothing is tried, unless most of what
+the engine ends is too late for anybody: then there are too many places, and a try costs nobody
+anything.
 
 What counts is what the engine has ended, in time or not: whether it was in time is what the places
 are to bring about, and where nothing is in time there is no other measure.
@@ -48,6 +50,8 @@ _HELPED: Final = 0.7  # of the time before: fewer places made it shorter
 _LOSS: Final = 0.08  # of what is done, which is none
 _NOISE_MAX: Final = 0.25
 _FORGET: Final = 1.02  # the usual time rises by so much a window at most
+_FORGET_LEAST: Final = 1.001  # and the least one
+_ALONE: Final = 1.2  # times the least: there is no line in the engine
 _GROWTH: Final = 0.1
 _GROWTH_MAX: Final = 1.0
 _SLOW_GROWTHS: Final = 4  # by a tenth, before it doubles
@@ -74,6 +78,7 @@ class PlaceSearch:
         "_before",
         "_before_us",
         "_began_us",
+        "_busy",
         "_due_us",
         "_ends",
         "_ends_min",
@@ -82,6 +87,7 @@ class PlaceSearch:
         "_full",
         "_growths",
         "_late",
+        "_least_us",
         "_next_us",
         "_rest_us",
         "_span_us",
@@ -107,6 +113,7 @@ class PlaceSearch:
         self._ends_min = ends_min
         self._state = _STEADY
         self._usual_us = 0.0  # what work takes without a line, as far as is known
+        self._least_us = 0.0  # the least of it in a window in which half of the places sufficed
         self._sure_until_us = 0  # what is usual was found by a try, not so long ago
         self._before = most  # places, and the time, before the try
         self._before_us = 0.0
@@ -120,7 +127,7 @@ class PlaceSearch:
         self._base_us = 0.0
         self._began_us = -1
         self._due_us = 0
-        self._ends = self._full = self._late = self._timed = 0
+        self._ends = self._full = self._busy = self._late = self._timed = 0
         self._timed_us = 0
 
     def record(self, began_us: int, now_us: int, inflight: int, *, late: bool = False) -> bool:
@@ -139,6 +146,8 @@ class PlaceSearch:
         self._ends += 1
         if inflight >= self.places:
             self._full += 1
+        if inflight * 2 > self.places:
+            self._busy += 1
         if late:
             self._late += 1
         if began_us >= self._began_us:
@@ -165,7 +174,7 @@ class PlaceSearch:
     def _open(self, now_us: int) -> None:
         self._began_us = now_us
         self._due_us = now_us + self._span_us
-        self._ends = self._full = self._late = self._timed = 0
+        self._ends = self._full = self._busy = self._late = self._timed = 0
         self._timed_us = 0
 
     def _mean_us(self) -> float:
@@ -179,14 +188,14 @@ class PlaceSearch:
     def _look(self, passed_us: int, now_us: int) -> None:
         """A steady window has ended."""
         ends, mean_us = self._ends, self._mean_us()
-        full = self._is_full()
+        full, calm = self._is_full(), self._busy == 0
         self._open(now_us)
         if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
             return  # the engine stood still: that is not what it does in a second
         if not full:
             self._base_ends = self._base_us = 0.0
             if mean_us > 0.0:
-                self._learn_usual(mean_us)
+                self._learn_usual(mean_us, calm=calm)
             self._grow()
             return
         if self._base_us > _BASE_US_MAX:
@@ -201,13 +210,16 @@ class PlaceSearch:
             self._growths = 0
             self._try(mean_us)
 
-    def _learn_usual(self, mean_us: float) -> None:
+    def _learn_usual(self, mean_us: float, *, calm: bool) -> None:
         """With a place free there is no line of ours in the engine, but others may crowd it."""
         usual_us = self._usual_us
         if usual_us == 0.0 or mean_us < usual_us:
             self._usual_us = max(mean_us, 1.0)
         else:
             self._usual_us = min(usual_us * _FORGET, mean_us)
+        least_us = self._least_us
+        if calm:
+            self._least_us = min(least_us * _FORGET_LEAST, mean_us) if least_us > 0.0 else mean_us
 
     def _grow(self) -> None:
         if self.places < self.most:
@@ -221,6 +233,10 @@ class PlaceSearch:
         self._base_ends = self._base_us = 0.0
 
     def _try(self, mean_us: float) -> None:
+        if 0.0 < mean_us <= _ALONE * self._least_us:
+            self._sure_until_us = self._began_us + _REST_US_MAX
+            self._next_us = self._began_us + self._rest_us
+            return
         fewer = self._found if self._found < self.places else self.places // 2
         if fewer <= self._floor < self.places:
             fewer = int(sqrt(self._floor * self.places))

@@ -8,6 +8,9 @@ found by trying and not by latency. It refuses nobody itself.
 A place must be held until the engine has ended the work, also where nobody waits for the result any
 more: else what was given up is at work beside what has its place, and no number is right.
 
+With fewer places the queue lets nobody in until enough have left, and the bulkhead has fewer only
+then: it would refuse those to whom the queue gave a place just before, of whatever class.
+
 Cost: a few additions an end. Bound: never more than the queue had at first.
 """
 
@@ -38,16 +41,20 @@ class PlaceStats(NamedTuple):
 class Places:
     """An observer of a stack that has these stages."""
 
-    __slots__ = ("_bulkhead", "_heavy", "_queue", "_search")
+    __slots__ = ("_bulkhead", "_drains", "_heavy", "_queue", "_search")
 
     def __init__(self, queue: Queue, heavy: OperationQueue, bulkhead: Bulkhead) -> None:
         self._queue = queue
         self._heavy = heavy
         self._bulkhead = bulkhead
         self._search = PlaceSearch(queue.places)
+        self._drains = False  # more are at work than may be: the bulkhead has fewer places later
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Take in work that has left the engine; its place may have been taken again already."""
+        if self._drains and self._queue.inflight <= self._queue.places:
+            self._drains = False
+            self._bulkhead.resize(self._queue.places)
         measured = request.measured
         if outcome is Outcome.IGNORE or measured is None or measured.from_cache:
             return
@@ -57,7 +64,9 @@ class Places:
         if search.record(now_us - measured.service_us, now_us, queue.inflight, late=late):
             places = search.places
             self._heavy.resize(max(1, places // HEAVY_SHARE), now_us)
-            self._bulkhead.resize(places)
+            self._drains = places < queue.places
+            if not self._drains:
+                self._bulkhead.resize(places)
             queue.resize(places, now_us)
 
     def stats(self) -> PlaceStats:
