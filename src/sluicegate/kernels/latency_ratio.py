@@ -49,6 +49,9 @@ Hence 200 and the median. A p25 sees a creeping slow-down sooner: to 4 times wit
 20 minutes, after 91, 176 and 314 s, the median after 107, 203 and 566 s. What creeps slower than
 by two thirds in the five minutes that the median lags is drift to both, and never seen.
 
+A process that begins amid a slow-down would learn it as usual. So it may begin with the baseline of
+one before it (`begin_with`), as if it had seen that in as many stretches as it needs to be warm.
+
 A clock that goes back counts into the newest sub-window and is judged as usual.
 
 Cost: as a `WindowedQuantile.add`; a sub-window that ends is merged and judged, and reading judges
@@ -148,6 +151,11 @@ class Baseline:
         if len(past) >= self._settings.long_windows_min:
             self.value = sorted(past)[int(self._settings.baseline_quantile * (len(past) - 1))]
 
+    def begin_with(self, p95: float) -> None:
+        """Begin with what was healthy before; what is seen here outweighs it in time."""
+        self._past = [p95] * self._settings.long_windows_min
+        self.value = p95
+
     def freeze(self) -> None:
         """Stress begins: from here only `leak` moves the value."""
         self._frozen = self.value
@@ -182,6 +190,7 @@ class LatencyRatio:
         "_sampled_us",
         "_settings",
         "_short",
+        "learned_us",
         "stressed",
     )
 
@@ -199,6 +208,7 @@ class LatencyRatio:
         self._sampled_us = 0
         self._low_us = _NEVER_US  # since when the ratio has been below `enter`
         self._ratio = NEUTRAL
+        self.learned_us = 0  # when the baseline was last seen to be healthy
         self.stressed = False
 
     def add(self, latency_us: float, now_us: int) -> None:
@@ -220,6 +230,12 @@ class LatencyRatio:
         """The p95 that counts as healthy; 0.0 while cold."""
         return self._baseline.value
 
+    def begin_with(self, baseline_us: float, learned_us: int) -> None:
+        """Begin with a baseline that was learned elsewhere, unless one is known here."""
+        if self._baseline.value == 0.0 and baseline_us > 0.0:
+            self._baseline.begin_with(max(baseline_us, self._long.scale.value_min))
+            self.learned_us = learned_us
+
     def _roll(self, now_us: int) -> None:
         """End the short sub-window in progress, and the long one if its time has come."""
         short = self._short
@@ -235,6 +251,7 @@ class LatencyRatio:
         if self._long.count >= self._settings.samples_min:
             p95 = self._long.quantile(self._settings.quantile) or 0.0
             self._baseline.push(max(p95, self._long.scale.value_min))
+            self.learned_us = now_us
             self._long.clear()
 
     def _judge(self, now_us: int) -> None:

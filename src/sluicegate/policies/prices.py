@@ -58,7 +58,7 @@ from sluicegate.kernels.latency_ratio import LatencyRatio, RatioSettings
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.policies.budgets import Pricing
 from sluicegate.policies.settings import check_ranges
-from sluicegate.policies.stress import StressSource, StressState
+from sluicegate.policies.stress import BaselineRow, StressSource, StressState
 
 CLASSES: Final = len(Criticality)
 # Refusals that say that there is more work than gets done, and not that somebody asks too much.
@@ -402,7 +402,7 @@ class LocalPrices:
             return
         cell = self._cell(request)
         if cell is None:
-            cell = self._new_cell(request)
+            cell = self._new_cell(request.shard, request.operation)
             if cell is None:
                 return
         cell.ended += 1
@@ -410,6 +410,23 @@ class LocalPrices:
         if left_us is not None and left_us <= 0:
             cell.late += 1
         cell.ratio.add(measured.service_us if measured.service_us > 0 else 0, now_us)
+
+    def baselines(self) -> list[BaselineRow]:
+        """What is usual, of each cell of which it is known."""
+        return [
+            BaselineRow(shard, operation, cell.ratio.baseline_us(), cell.ratio.learned_us)
+            for shard, cells in self._cells.items()
+            for operation, cell in cells.items()
+            if cell.ratio.baseline_us() > 0.0
+        ]
+
+    def begin_with(self, row: BaselineRow) -> None:
+        """Begin with what was usual elsewhere, where that is not known here."""
+        cell = self._cells.get(row.shard, {}).get(row.operation)
+        if cell is None:
+            cell = self._new_cell(row.shard, row.operation)
+        if cell is not None:
+            cell.ratio.begin_with(row.baseline_us, row.learned_us)
 
     def stats(self) -> PriceStats:
         """Where prices are raised."""
@@ -430,12 +447,12 @@ class LocalPrices:
         cells = self._cells.get(request.shard)
         return None if cells is None else cells.get(request.operation)
 
-    def _new_cell(self, request: Request) -> _Cell | None:
+    def _new_cell(self, shard: str, operation: str) -> _Cell | None:
         if self._count >= self.settings.cells_max:
             return None
         self._count += 1
         cell = _Cell(self.settings)
-        self._cells.setdefault(request.shard, {})[request.operation] = cell
+        self._cells.setdefault(shard, {})[operation] = cell
         return cell
 
 

@@ -89,6 +89,27 @@ class StressState(NamedTuple):
     lag_us: int | None
 
 
+class BaselineRow(NamedTuple):
+    """How long work usually takes (p95), of an operation and, where it is of one, a shard."""
+
+    shard: str
+    operation: str
+    baseline_us: float
+    learned_us: int  # when that was last seen
+
+
+class BaselineKeeper(Protocol):
+    """Whoever knows what is usual, and can begin with what was usual elsewhere."""
+
+    def baselines(self) -> list[BaselineRow]:
+        """What is usual, as far as it is known."""
+        ...
+
+    def begin_with(self, row: BaselineRow) -> None:
+        """Take in what was usual elsewhere, where that is not known here."""
+        ...
+
+
 class StressSource(Protocol):
     """Where a picture comes from; what a shedder is given."""
 
@@ -289,6 +310,22 @@ class Stress:
         return StressStats(
             self._state, self._worked, len(self._ratios), self._pictures, self._times_stressed
         )
+
+    def baselines(self) -> list[BaselineRow]:
+        """What is usual, of each operation of which it is known."""
+        return [
+            BaselineRow("", operation, ratio.baseline_us(), ratio.learned_us)
+            for operation, ratio in self._ratios.items()
+            if isinstance(ratio, LatencyRatio) and ratio.baseline_us() > 0.0
+        ]
+
+    def begin_with(self, row: BaselineRow) -> None:
+        """Begin with what was usual elsewhere, where that is not known here."""
+        ratio = self._ratios.get(row.operation)
+        if ratio is None:
+            ratio = self._ratio_of(row.operation)
+        if isinstance(ratio, LatencyRatio):
+            ratio.begin_with(row.baseline_us, row.learned_us)
 
     def _ratio_of(self, operation: str) -> LatencyRatio | P2Ratio:
         ratios = self._ratios

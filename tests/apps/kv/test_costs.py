@@ -19,13 +19,17 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.key_values import CallContext, Row, Write
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
 from sluicegate.service.settings import settings_from
+from sluicegate.system import SystemClock
 
 BY = CallContext(Identity("ann", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
 FILLER = CallContext(Identity("filler", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
 RICH = ("--quota-ru", "1000000000", "--hot", "off")
 NEAR = 0.15
 LARGE = 200_000
+SECOND = 1_000_000
 
 
 @asynccontextmanager
@@ -145,6 +149,65 @@ def _sketches(app: KvApp) -> list[tuple[str, str, str, int]]:
     return [(one.table, one.operation, one.caller, int(one.size_bytes)) for one in rows]
 
 
+def work(app: KvApp, ms: float, seconds: float, begin_us: int) -> int:
+    """Reads of a shard that took so long each, 100 a second; returns when they ended."""
+    request = Request("k", operation="get", shard="s1")
+    for number in range(round(100 * seconds)):
+        begin_us += 10_000
+        request.measured = Measured(round(ms * 1_000) + number % 7)
+        for one in (app.chain.stress, app.chain.local_prices):
+            one.record_end(request, Outcome.SUCCESS, begin_us)
+    app.chain.units.learned += 1
+    return begin_us
+
+
+def ratios(app: KvApp, now_us: int) -> tuple[float, float]:
+    cell = Request("k", operation="get", shard="s1")
+    app.chain.local_prices.price_milli(cell, now_us)
+    ratio = app.chain.local_prices.ratio(cell)
+    assert ratio is not None
+    return app.chain.stress.read(now_us).ratio, ratio
+
+
+@pytest.mark.parametrize("hours", [0, 5, 7])
+def test_a_dispatcher_restarted_amid_a_slow_down_knows_at_once_that_it_is_one(
+    tmp_path: Path, hours: int
+) -> None:
+    """By the baseline that was kept, unless nobody has seen it for six hours."""
+
+    async def story() -> None:
+        engine = ("--engine", f"lmdb:{tmp_path / 'kv'}")
+        now_us = SystemClock().now_us() - (300 + 3_600 * hours) * SECOND
+        async with dispatcher(*engine) as app:
+            now_us = work(app, 5, 120, now_us)
+            now_us = work(app, 20, 10, now_us)
+            assert ratios(app, now_us) == pytest.approx((0.25, 0.25), rel=0.1)
+        async with dispatcher(*engine) as app:
+            assert ratios_after(app, now_us, 20) == pytest.approx(
+                (0.25, 0.25) if hours < 6 else (1.0, 1.0), rel=0.1
+            )
+
+    asyncio.run(story())
+
+
+def ratios_after(app: KvApp, now_us: int, ms: float) -> tuple[float, float]:
+    """The ratios when there are as many values as a ratio needs."""
+    return ratios(app, work(app, ms, 2.5, now_us))
+
+
+def test_what_is_usual_here_outweighs_what_was_usual_elsewhere(tmp_path: Path) -> None:
+    async def story() -> None:
+        engine = ("--engine", f"lmdb:{tmp_path / 'kv'}")
+        now_us = SystemClock().now_us()
+        async with dispatcher(*engine) as app:
+            work(app, 5, 120, now_us - 600 * SECOND)
+        async with dispatcher(*engine) as app:  # a quicker machine
+            now_us = work(app, 1, 150, now_us)
+            assert ratios_after(app, now_us, 4) == pytest.approx((0.25, 0.25), rel=0.1)
+
+    asyncio.run(story())
+
+
 def test_what_a_caller_owes_outlives_the_dispatcher_and_is_owed_once(tmp_path: Path) -> None:
     async def story() -> None:
         engine = ("--engine", f"lmdb:{tmp_path / 'kv'}", "--node", "a")
@@ -191,7 +254,18 @@ def test_dispatchers_of_one_engine_know_what_the_others_have_learned() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("stored", [b"", b"{}", b"[1]", b'{"v":2}', b'{"v":1}', b"\xff" * 99])
+USUAL = b'{"v":1,"operations":{},"sketches":[],"spans":[],"usual":%b}'
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *(b"", b"{}", b"[1]", b'{"v":2}', b'{"v":1}', b"\xff" * 99),
+        USUAL % b"[]",
+        USUAL % b'{"stress":[["","get","5",1]]}',
+        USUAL % b'{"prices":[["s","get",NaN,9e15],["s","get",-1,1],["s","get"]]}',
+    ],
+)
 def test_a_record_that_cannot_be_read_is_none(stored: bytes) -> None:
     async def story() -> None:
         async with dispatcher("--engine", "memory:") as app:
@@ -202,6 +276,7 @@ def test_a_record_that_cannot_be_read_is_none(stored: bytes) -> None:
             await app.costs.exchange()
             await fill(app)
             assert await get(app, b"small") is not None
+            assert app.chain.stress.baselines() == app.chain.local_prices.baselines() == []
 
     asyncio.run(story())
 

@@ -176,7 +176,12 @@ class KvApp(App[KvSettings]):
             one_shard=len(shards_of(self.engine)) == 1,
         )
         self.costs = CostRecords(
-            self.chain.units, self.dispatcher.spans, self.engine, self.clock, self.node
+            self.chain.units,
+            self.dispatcher.spans,
+            self.engine,
+            self.clock,
+            self.node,
+            usual={"stress": self.chain.stress, "prices": self.chain.local_prices},
         )
         self.rollups: Rollups | None = None
         if settings.usage:
