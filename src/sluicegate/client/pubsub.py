@@ -132,6 +132,7 @@ class PubSubClient:
                 raise BadValue(name, value, "give more than 0")
         self.buffer_max = buffer_max
         self.reconnects = 0
+        self.breaks = 0  # connections that have ended
         self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
         self._timeout_s = timeout_ms / 1e3
@@ -398,6 +399,7 @@ class PubSubClient:
                 self._take(json.loads(text))
         finally:
             self._socket = None
+            self.breaks += 1
             self._connected.clear()
             self._fail_asked(Unavailable(_SERVICE, "the connection broke before the answer came"))
         return attempt

@@ -10,6 +10,7 @@ import pytest
 
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, Gap, Piece
 from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of
+from sluicegate.apps.pubsub.nodes import Peer
 from sluicegate.client.pubsub import (
     LostContinuity,
     PubSubClient,
@@ -42,6 +43,8 @@ class Home:
         self.pages = 0
         self.dead = False
         self.readers: int | None = None
+        self.connected = False
+        self.breaks = 0
         self.position = newest
         self._said: asyncio.Queue[Received | Unavailable] = asyncio.Queue()
 
@@ -292,3 +295,26 @@ def test_a_home_that_does_not_answer_at_first_is_an_error_of_who_asks() -> None:
         await feed.close()
 
     asyncio.run(tell())
+
+
+def test_a_home_that_comes_and_is_lost_between_two_looks_is_told_once() -> None:
+    home = Home(10)
+
+    async def tell(feed: Feed) -> None:
+        peer = Peer(cast("PubSubClient", home))
+        peer.feeds[KEY] = feed
+        reading = RemoteReading(feed, 10)
+        peer.look(live=True)
+        home.breaks += 1
+        peer.look(live=True)
+        peer.look(live=True)
+        assert list(reading.take(10, 1 << 20)) == [Gap(10, 11, 0)]
+        assert not reading.take(10, 1 << 20)
+        home.connected = True
+        home.breaks += 1  # and it is back by the next look: there is nothing to tell
+        peer.look(live=True)
+        assert not reading.take(10, 1 << 20)
+        peer.look(live=False)
+        assert list(reading.take(10, 1 << 20)) == [Gap(10, 11, 0)]
+
+    story(home, tell)

@@ -1,4 +1,4 @@
-"""History in a real Kafka: the suites of files, but for a home killed under its readers."""
+"""History in a real Kafka: the suites of files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.apps.pubsub.on_kafka import on_kafka
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
 from tests.apps.pubsub.test_nodes import (
     cluster,
+    test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else,
     test_a_node_reads_a_channel_once_however_many_read_it_there,
     test_what_is_published_anywhere_reaches_subscribers_everywhere_in_one_order,
     test_who_resumes_at_another_node_misses_nothing_and_gets_nothing_twice,
@@ -43,6 +44,7 @@ ANN = token_of("ann")
 SUITES = (
     cluster,
     server,
+    test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else,
     test_a_kill_loses_nothing_that_was_accepted,
     test_a_node_reads_a_channel_once_however_many_read_it_there,
     test_a_position_of_another_history_is_a_gap,

@@ -46,14 +46,25 @@ _BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
 
 
 @final
-class _Peer:
+class Peer:
     """Another node."""
 
     def __init__(self, client: PubSubClient) -> None:
         self.client = client
         self.under_way = 0
-        self.connected = False
         self.feeds: dict[ChannelKey, Feed] = {}
+        self._connected = False  # at the last look, and how often it had broken by then
+        self._breaks = 0
+
+    def look(self, *, live: bool) -> None:
+        """Interrupt who reads from a node that is lost since the last look."""
+        connected = self.client.connected and live
+        # A connection may come and break between two looks.
+        broken = self._connected or self.client.breaks != self._breaks
+        if broken and not connected:
+            for feed in list(self.feeds.values()):
+                feed.interrupt()
+        self._connected, self._breaks = connected, self.client.breaks
 
 
 @final
@@ -72,8 +83,8 @@ class Nodes:
         self._homes = Rendezvous(dict.fromkeys(members, 1.0))
         self._parts = homes_of_parts(members, parts) if parts > 1 else ()
         self._window = FeedWindow(settings.feed_bytes)
-        self._peers: Mapping[str, _Peer] = {
-            name: _Peer(_client_of(settings, endpoint))
+        self._peers: Mapping[str, Peer] = {
+            name: Peer(_client_of(settings, endpoint))
             for name, endpoint in members.items()
             if name != settings.node
         }
@@ -195,7 +206,7 @@ class Nodes:
 
     # Inside.
 
-    def _away(self, home: str, peer: _Peer) -> bool:
+    def _away(self, home: str, peer: Peer) -> bool:
         tried = peer.client.reconnects > 0
         return home not in self._cluster.limiter.live or (tried and not peer.client.connected)
 
@@ -219,11 +230,7 @@ class Nodes:
             await asyncio.sleep(LOOK_S)
             live = self._cluster.limiter.live
             for name, peer in self._peers.items():
-                connected = peer.client.connected and name in live
-                if peer.connected and not connected:
-                    for feed in list(peer.feeds.values()):
-                        feed.interrupt()
-                peer.connected = connected
+                peer.look(live=name in live)
 
 
 def _of_home(home: str, error: SluicegateError) -> Unavailable:
