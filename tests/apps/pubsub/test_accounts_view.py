@@ -24,8 +24,14 @@ def node(
     )
 
 
+def period(used: int, nominal: int = 0) -> dict[str, int]:
+    return {"used": used, "nominal": nominal, "restricted_at": nominal * 5 // 2}
+
+
 def account(name: str, attempted: int, admitted: int, **more: Any) -> dict[str, Any]:
+    usage = {"hour": period(0), "month": period(0)}
     some = {"factor": 0.0, "per_s": 100, "master": "n1", "heard_us": 40_000}
+    some |= {"usage": usage, "warnings": []}
     return {"account": name, "attempted": attempted, "admitted": admitted, **some, **more}
 
 
@@ -44,7 +50,33 @@ def test_counts_of_all_nodes_become_rates_of_an_account() -> None:
         "masters": ["n1"],
         "age_us": 90_000,
         "factor": 0.6875,  # by what is attempted where
+        "hour": period(0),
+        "month": period(0),
+        "warnings": [],
     }
+
+
+def test_usage_is_what_the_best_informed_node_says_and_warnings_are_named() -> None:
+    usage = {"hour": period(90, 100), "month": period(5_000)}
+    later = {"hour": period(95, 100), "month": period(5_005)}
+    warning = {"limit": "hour", "used": 95, "nominal": 100, "restricted_at": 250}
+    samples = [
+        node("n1", 1, account("shop", 1, 1, usage=later, warnings=[warning])),
+        node("n2", 1, account("shop", 1, 1, usage=usage, warnings=[])),
+        node("n3", 1, account("over", 1, 1, usage={**usage, "month": period(2_500, 1_000)},
+                              warnings=[{**warning, "limit": "month"}])),
+    ]  # fmt: skip
+    picture = picture_of(samples, samples)
+    over, shop = picture["accounts"]
+    assert (shop["hour"], shop["month"]) == (later["hour"], later["month"])
+    assert (shop["warnings"], over["warnings"]) == (["hour"], ["month"])
+    lines = lines_of(picture)
+    assert lines[2].split()[-2:] == ["hour", "month"]
+    assert lines[4].split()[-4:] == ["95", "of", "100", "5,005"]
+    assert lines[5:] == [
+        "  over has used 250% of its month: restricted until it ends",
+        "  shop has used 95% of its hour: restricted at 250",
+    ]
 
 
 def test_a_node_that_is_new_or_has_restarted_counts_from_zero() -> None:

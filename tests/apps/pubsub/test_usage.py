@@ -45,6 +45,9 @@ def test_an_account_is_warned_then_restricted_and_a_kill_changes_neither(tmp_pat
         ]
         assert {reply["reason"] for status, reply in replies if status != 200} == {"monthly_limit"}
         assert used(server) == 100
+        (shown,) = server.ask("/v1/state")[1]["cluster"]["accounts"]
+        assert shown["usage"]["month"]["used"] == 100
+        assert shown["warnings"] == accepted[-1]["warnings"]
         with talk(server) as socket:
             told = socket.ask("publish", channel="news", data=1)
             assert told["problem"]["reason"] == "monthly_limit"

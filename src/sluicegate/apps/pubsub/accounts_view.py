@@ -16,6 +16,8 @@ NAME_CHARS_MAX: Final = 40
 ROWS_MAX: Final = 20
 _CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 _NONE: Final[Mapping[str, Any]] = {}
+PERIODS: Final = ("hour", "month")
+_NO_PERIOD: Final[Mapping[str, int]] = {"used": 0, "nominal": 0, "restricted_at": 0}
 
 
 class NodeSample(NamedTuple):
@@ -64,6 +66,9 @@ def _add(
             "age_us": -1,
             "factor": 0.0,
             "weighed": 0.0,
+            "hour": _NO_PERIOD,
+            "month": _NO_PERIOD,
+            "warnings": [],
         },
     )
     attempted = per_s(before, after, old.get("attempted", 0), one["attempted"])
@@ -72,6 +77,14 @@ def _add(
     found["limit"] = max(found["limit"], one["per_s"])
     found["factor"] = max(found["factor"], one["factor"])
     found["weighed"] += attempted * one["factor"]
+    # Each node knows of all what its master said; the one that heard last knows most.
+    for name in PERIODS:
+        period = one["usage"][name]
+        if period["used"] >= found[name]["used"]:
+            found[name] = dict(period)
+    found["warnings"] = sorted(
+        {*found["warnings"], *(warned["limit"] for warned in one["warnings"])}
+    )
     if one["heard_us"] >= 0:
         found["masters"].add(one["master"])
         # Of those on whom the account is: what an idle node once heard is of no account.
@@ -124,11 +137,13 @@ def lines_of(picture: Mapping[str, Any], *, rows: int = ROWS_MAX) -> list[str]:
     ]
     if accounts:
         cells = [_cells(one) for one in accounts[:rows]]
-        head = ("account", "attempted/s", "admitted/s", "limit/s", "factor", "age", "master")
+        head = (
+            "account", "attempted/s", "admitted/s", "limit/s", "factor", "age", "master", *PERIODS
+        )  # fmt: skip
         lines += ["", *table(head, cells, left=1)]
     if len(accounts) > rows:
         lines.append(f"  and {counted(len(accounts) - rows, 'account')} more")
-    return lines
+    return lines + [_warning(one, name) for one in accounts[:rows] for name in one["warnings"]]
 
 
 def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -141,7 +156,22 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         f"{one['factor']:.3f}",
         "never" if age_us < 0 else f"{age_us / 1_000:,.0f} ms",
         ", ".join(map(_plain, one["masters"])) or "-",
+        *(_used(one[name]) for name in PERIODS),
     )
+
+
+def _used(period: Mapping[str, int]) -> str:
+    """What was used of how much; all that was, where there is no limit."""
+    used, nominal = period["used"], period["nominal"]
+    return f"{used:,} of {nominal:,}" if nominal else f"{used:,}"
+
+
+def _warning(account: Mapping[str, Any], name: str) -> str:
+    period = account[name]
+    used, nominal, end = period["used"], period["nominal"], period["restricted_at"]
+    share = f"{used * 100 // nominal:,}% of its {name}" if nominal else f"near its {name}"
+    what = "restricted until it ends" if used >= end else f"restricted at {end:,}"
+    return f"  {_plain(account['account'])} has used {share}: {what}"
 
 
 def _plain(text: object, chars_max: int = NAME_CHARS_MAX) -> str:

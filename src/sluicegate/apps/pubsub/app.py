@@ -355,7 +355,16 @@ class PubSubApp(App[PubSubSettings]):
             "failing": dict(self.node.failing),
             "reports": self.node.stats()._asdict(),
             "peers": {} if self.nodes is None else self.nodes.state(),
-            "accounts": [one._asdict() for one in busiest],
+            "accounts": [
+                {
+                    **one._asdict(),
+                    "usage": self.service.usage(one.account),
+                    "warnings": [
+                        warning._asdict() for warning in self.service.warnings(one.account)
+                    ],
+                }
+                for one in busiest
+            ],
         }
 
     def _record_members(self) -> None:

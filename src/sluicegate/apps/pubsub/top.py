@@ -39,7 +39,8 @@ examples:
   {TOKEN_VARIABLE}=... sluicegate pubsub top --at https://n1:7090 --ca ca.pem
 
 An account's factor is the fraction of its publishes that is refused; its age, how long ago a node
-that it publishes at has heard of its master.
+that it publishes at has heard of its master. Hour and month are the messages that it has used of
+what it nominally may; who is near that, or over it, is named below.
 """
 
 
