@@ -83,3 +83,11 @@ class EventLog(Protocol):
     def close(self, grace_us: int = 0) -> None:
         """Wait at most so long for what is under way; what is not durable then fails."""
         ...
+
+
+class SharedLog(EventLog, Protocol):
+    """A log on other machines, that others append to as well."""
+
+    def end(self) -> int:
+        """The offset behind the last event, whoever appended it; it waits for an answer."""
+        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sluicegate.contracts.errors import BadValue, HasWriter
-from sluicegate.contracts.event_log import EventLog
+from sluicegate.contracts.event_log import EventLog, SharedLog
 from sluicegate.stores.files import settings as files
 
 KAFKA_SCHEMES = ("kafka://", "kafka+ssl://")
@@ -36,6 +36,11 @@ def open_log(url: str) -> EventLog:
         from sluicegate.stores.files.log import FileLog  # noqa: PLC0415 - only if it is asked for
 
         return FileLog(files.parse_url(url))
+    return open_shared_log(url, "files:DIR or kafka://host:port/topic")
+
+
+def open_shared_log(url: str, others: str = "kafka://host:port/topic") -> SharedLog:
+    """Return the log of `kafka://host:port/topic`."""
     if url.startswith(KAFKA_SCHEMES):
         from sluicegate.stores.kafka.url import parse_url  # noqa: PLC0415 - likewise
 
@@ -44,4 +49,4 @@ def open_log(url: str) -> EventLog:
 
         return KafkaLog(kafka)
     shown = url.partition(":")[0] + ":..."
-    raise BadValue("event_log.url", shown, "give files:DIR or kafka://host:port/topic")
+    raise BadValue("event_log.url", shown, f"give {others}")

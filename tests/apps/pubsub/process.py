@@ -21,6 +21,7 @@ class PubSubProcess(ServerProcess):
     def __init__(
         self, folder: Path, *flags: str, log_folder: Path | None = None, **more: Any
     ) -> None:
+        folder.mkdir(exist_ok=True)
         log = type(self).log_flags(log_folder or folder)
         super().__init__(folder, "--history", str(folder / "history"), *log, *flags, **more)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 ANN = token_of("ann")
+WRITERS = 8
 SUITES = (
     cluster,
     server,
@@ -93,6 +96,58 @@ def test_a_channel_moves_to_another_node_with_all_its_messages(tmp_path: Path) -
             assert last > positions[name][-1]
         with Subscriber(three.nodes["n1"], moved[0], positions[moved[0]][0], token=ANN) as reader:
             assert reader.take(3) == [1, 2, 3]
+
+
+def test_a_home_that_was_paused_while_another_took_over_accepts_nothing_more(
+    tmp_path: Path,
+) -> None:
+    flags = ("--channel-rate", "0", "--account-rate", "0", "--heartbeat-s", "0.5")
+    with (
+        ThreadPoolExecutor(WRITERS) as pool,
+        PubSubProcess(tmp_path / "old", *flags, log_folder=tmp_path) as old,
+        Subscriber(old, "news") as reader,
+        Subscriber(old, "quiet") as idle,
+    ):
+        positions = [old.accept("news", number) for number in range(3)]
+        old.signal(signal.SIGSTOP)
+        try:
+            # Under way when it wakes up, before it can have noticed anything.
+            late = [pool.submit(old.publish, "news", f"late {n}") for n in range(WRITERS)]
+            new = PubSubProcess(tmp_path / "new", *flags, log_folder=tmp_path)
+            positions.append(new.accept("news", 3))
+        finally:
+            old.signal(signal.SIGCONT)
+        with new:
+            for one in late:
+                status, reply = one.result()
+                assert (status, reply["reason"]) == (503, "home_unavailable")
+            assert reader.take(3) == [0, 1, 2]
+            for waiting in (reader, idle):
+                kind, gap = waiting.next()
+                assert (kind, gap["lost"]) == ("gap", 0)
+            with Subscriber(old, "news") as refused:
+                assert refused.status == 503
+            positions.append(new.accept("news", 4))
+            assert positions == sorted(set(positions))
+            with Subscriber(new, "news", positions[0]) as resumed:
+                assert resumed.take(4) == [1, 2, 3, 4]
+            new.child.kill()
+    with PubSubProcess(tmp_path / "next", *flags, log_folder=tmp_path) as server:
+        page = server.history("news")
+        assert [one["data"] for one in page["messages"]] == [0, 1, 2, 3, 4]
+        assert [one["position"] for one in page["messages"]] == positions
+
+
+def test_a_home_that_nobody_publishes_at_notices_that_it_is_none_any_more(tmp_path: Path) -> None:
+    with (
+        PubSubProcess(tmp_path / "old", log_folder=tmp_path) as old,
+        Subscriber(old, "news") as idle,
+        PubSubProcess(tmp_path / "new", log_folder=tmp_path) as new,
+    ):
+        kind, gap = idle.next()
+        assert (kind, gap["lost"]) == ("gap", 0)
+        assert old.publish("news", 1)[1]["reason"] == "home_unavailable"
+        new.accept("news", 1)
 
 
 def test_a_log_that_is_none_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sluicegate import __version__
 from sluicegate.apps.pubsub.account_limits import AccountLimits
 from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.apps.pubsub.fan_out import FanOut
+from sluicegate.apps.pubsub.fenced_log import FencedLog
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.histories import (
     FILES,
@@ -46,7 +47,7 @@ from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
@@ -63,7 +64,7 @@ from sluicegate.policies.usage import UsageMeter, UsagePlan, UsageSettings
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
-from sluicegate.stores.event_logs import KAFKA_SCHEMES, open_log
+from sluicegate.stores.event_logs import KAFKA_SCHEMES, open_shared_log
 from sluicegate.stores.files.log import FileLog
 from sluicegate.stores.files.settings import FileLogSettings
 from sluicegate.stores.urls import redacted
@@ -76,6 +77,7 @@ _WAIT_US: Final = 100_000  # for a log on other machines
 SEGMENTS: Final = 8  # of the bytes that can be read again
 SEGMENT_BYTES_MIN: Final = 1 << 16
 TRIM_S: Final = 1.0
+LOOK_S: Final = 1.0
 ACCOUNTS_SHOWN_MAX: Final = 1_000
 NODE_HEAD_BYTES: Final = 4_096
 _US: Final = 1_000_000
@@ -108,6 +110,7 @@ class PubSubApp(App[PubSubSettings]):
         self._unsaved = False  # and that was logged
         self._usage_file = UsageFile(settings.history)
         self._files: FileLog | None = None
+        self._fenced: dict[int, FencedLog] = {}  # by part, in Kafka
         self.histories = self._open_histories()
         self.limiter = AccountLimiter(
             settings.node or NODE,
@@ -159,7 +162,11 @@ class PubSubApp(App[PubSubSettings]):
         for part, history in self.histories.by_part.items():
             # What is new here was counted where it was before.
             history.counted = counted.get(part, 0 if self._files else ELSEWHERE)
-            await history.read(now_us, 0 if self._files else _WAIT_US)
+            if self._files:
+                await history.read(now_us)
+            else:
+                until = await asyncio.to_thread(self._fenced[part].claim, now_us)
+                await history.read(now_us, _WAIT_US, until)
         await asyncio.to_thread(self._usage_file.save, self.histories.positions(), [])
         if self.nodes is not None:
             if self._files is not None:
@@ -169,6 +176,8 @@ class PubSubApp(App[PubSubSettings]):
         self.service.end_unowned(GRACE_S)
         self.background.start("history", self._trim)
         self.background.start("usage", self._save_usage)
+        if self._fenced:
+            self.background.start("fence", self._look_for_others)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
@@ -394,18 +403,16 @@ class PubSubApp(App[PubSubSettings]):
         node = settings.node or NODE
         homes = homes_of_parts(members_of(settings.members) or (node,), parts)
         ours = [part for part, home in enumerate(homes) if home == node]
+        return Histories(parts, {part: self._open_part(part, len(ours)) for part in ours})
+
+    def _open_part(self, part: int, of: int) -> ChannelHistory:
+        settings = self.settings
         mark = "&" if "?" in settings.event_log else "?"
-        return Histories(
-            parts,
-            {
-                part: self._open_history(
-                    open_log(f"{settings.event_log}{mark}partition={part}"),
-                    tag_of_part(part),
-                    len(ours),
-                )
-                for part in ours
-            },
-        )
+        shared = open_shared_log(f"{settings.event_log}{mark}partition={part}")
+        fenced = self._fenced[part] = FencedLog(shared, settings.node or NODE)
+        history = self._open_history(fenced, tag_of_part(part), of)
+        fenced.listen(history.find, history.lose)
+        return history
 
     def _open_history(self, log: EventLog, tag: int | None, of: int) -> ChannelHistory:
         settings = self.settings
@@ -443,6 +450,16 @@ class PubSubApp(App[PubSubSettings]):
             self._unsaved = True
         else:
             self._unsaved = False
+
+    async def _look_for_others(self) -> None:
+        """Find out in time that another node is the home of channels that nobody publishes in."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for fenced in list(self._fenced.values()):
+                try:
+                    await asyncio.to_thread(fenced.look)
+                except Unavailable as error:
+                    _log.debug("the end of the log is not known: %s", error)
 
     async def _trim(self) -> None:
         while True:

@@ -102,6 +102,11 @@ class Channel:
         for subscriber in self.subscribers:
             subscriber.wake.set()
 
+    def interrupt(self) -> None:
+        """Say to who reads that what comes next is not known here; nothing is lost by that."""
+        for subscriber in self.subscribers:
+            subscriber.interrupt()
+
     def remove_oldest(self) -> None:
         """Let go of the first message."""
         self.cut = self.messages.popleft().position
@@ -234,6 +239,12 @@ class Subscription:
     def begun(self) -> None:
         """It has."""
         return
+
+    def interrupt(self) -> None:
+        """Have a gap in which nothing is lost so far, before what comes next."""
+        if self._gap is None:
+            self._gap = Gap(self.position, self.position + 1, 0)
+        self.wake.set()
 
     def count_readers(self, count: int) -> None:
         """Say for how many it reads."""

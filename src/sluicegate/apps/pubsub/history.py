@@ -19,10 +19,11 @@ from concurrent.futures import Future
 from typing import Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
+from sluicegate.apps.pubsub.fenced_log import CLAIM_KIND, Fence
 from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
-from sluicegate.contracts.event_log import EventLog, Reader
+from sluicegate.contracts.event_log import Event, EventLog, Reader
 from sluicegate.contracts.reasons import CHANNELS_FULL
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, parse_object
@@ -70,6 +71,7 @@ class ChannelHistory:
         presence: HistoryPresence | None = None,
     ) -> None:
         """`bucket` makes what limits a new channel; a node of a cluster has a tag (`tag_of`)."""
+        self.lost_to = ""  # the node that is the home of these channels now
         self.counted = 0  # the last position that was charged already before it is read
         self._usage = usage
         self._presence = presence
@@ -151,38 +153,42 @@ class ChannelHistory:
         if channel.idle:
             del self.channels[key]
 
-    async def read(self, now_us: int, wait_us: int = 0) -> None:
-        """Read the log from its beginning; before anything is appended.
+    async def read(self, now_us: int, wait_us: int = 0, until: int = -1) -> None:
+        """Read the log from its beginning, also up to an offset that must be there; before
+        anything is appended.
 
         One on other machines is waited for, at most `READ_S` without a word of it.
         """
         reader = self._log.reader()
+        fence = Fence()
+        read = -1
         heard_s = self._loop.time()
         try:
             while True:
                 events = await asyncio.to_thread(reader.read, _BATCH, wait_us)
+                at_end = reader.at_end and not events
                 if events:
                     heard_s = self._loop.time()
-                elif not reader.at_end and self._loop.time() - heard_s > READ_S:
+                elif not (at_end and read >= until) and self._loop.time() - heard_s > READ_S:
                     raise Unavailable("the history", f"its log does not answer in {READ_S:g} s")
                 for event in events:
-                    if event.kind not in (KIND, PRESENCE_KIND):
-                        remedy = "it is of another version: give another folder, or that version"
-                        raise BadValue("--history", event.kind, remedy)
-                    fields = parse_object(event.body)
-                    key = ChannelKey(fields["account"], fields["name"])
-                    what: PresenceEvent | None = None
-                    if event.kind == PRESENCE_KIND:
-                        what = PresenceEvent(fields["presence"], fields["member"])
-                    self._add(key, fields["data"], event.offset, event.at_us, what)
-                    if self.newest > self.counted:
-                        self._charge(key, fields.get("cost", 0), event.at_us)
-                if not events and reader.at_end:
+                    read = event.offset
+                    if until < 0 or read <= until:  # what comes behind is of this life
+                        self._read_event(event, fence)
+                if (at_end and read >= until) or 0 <= until <= read:
                     break
             self._pass_damage(reader)
         finally:
             reader.close()
         self.trim(now_us)
+
+    def find(self, event: Event) -> None:
+        """Take in one of this home's own that is in the log, though that was not known."""
+        self._loop.call_soon_threadsafe(self._read_event, event, Fence())
+
+    def lose(self, node: str) -> None:
+        """Another node is the home of these channels: keep nothing, and say so to who reads."""
+        self._loop.call_soon_threadsafe(self._lose, node)
 
     def append(
         self,
@@ -234,6 +240,26 @@ class ChannelHistory:
 
     # Inside.
 
+    def _read_event(self, event: Event, fence: Fence) -> None:
+        if event.kind not in (KIND, PRESENCE_KIND, CLAIM_KIND):
+            remedy = "it is of another version: give another folder, or that version"
+            raise BadValue("--history", event.kind, remedy)
+        fields = parse_object(event.body)
+        if not fence.admits(event, fields):
+            return
+        key = ChannelKey(fields["account"], fields["name"])
+        what: PresenceEvent | None = None
+        if event.kind == PRESENCE_KIND:
+            what = PresenceEvent(fields["presence"], fields["member"])
+        self._add(key, fields["data"], event.offset, event.at_us, what)
+        if self.newest > self.counted:
+            self._charge(key, fields.get("cost", 0), event.at_us)
+
+    def _lose(self, node: str) -> None:
+        self.lost_to = node
+        for channel in self.channels.values():
+            channel.interrupt()
+
     def _settle(
         self,
         channel: Channel,
@@ -247,7 +273,7 @@ class ChannelHistory:
         channel.pending -= 1
         error = durable.exception()
         if error is not None:
-            self.failed += 1
+            self.failed += not isinstance(error, Refused)
             self.release(channel.key)
             if not accepted.done():
                 if not isinstance(error, SluicegateError):

@@ -42,7 +42,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
-from sluicegate.contracts.reasons import CHANNEL_LIMITED, SUPPRESSED
+from sluicegate.contracts.reasons import CHANNEL_LIMITED, HOME_UNAVAILABLE, SUPPRESSED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.usage import UsageMeter, UsageWarning
@@ -50,6 +50,7 @@ from sluicegate.policies.usage import UsageMeter, UsageWarning
 PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
 _SECOND_US: Final = 1_000_000
 _DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
+HOME_RETRY_US: Final = 1_000_000
 LEAVE_TRIES: Final = 30
 LEAVE_RETRY_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -277,7 +278,7 @@ class PubSub:
     def unsubscribe(self, reading: ChannelReading) -> None:
         """Read no more."""
         reading.close()
-        if not self._home_of(reading.key, here=False):
+        if self._elsewhere is None or not self._elsewhere.home_of(reading.key):
             self.histories.of(reading.key).release(reading.key)
 
     async def read(
@@ -330,6 +331,10 @@ class PubSub:
         if home and here:
             detail = f"its home is {home}; start all nodes with the same --members and --event-log"
             raise Unavailable("the channel", detail)
+        if not home and self.histories.of(key).lost_to:
+            decision = Decision(False, 0, HOME_RETRY_US, HOME_RETRY_US, HOME_UNAVAILABLE, "home")
+            self._count(decision)
+            raise Refused(decision)
         return home
 
     def check_connection(self, account: str) -> None:

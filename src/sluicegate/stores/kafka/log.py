@@ -17,15 +17,23 @@ from sluicegate.contracts.errors import MissingPackage, SluicegateError, Unavail
 from sluicegate.contracts.event_log import OLDEST
 from sluicegate.stores.files.entries import encode_kind
 from sluicegate.stores.kafka.envelope import headers, wrap
-from sluicegate.stores.kafka.reader import KafkaReader
+from sluicegate.stores.kafka.reader import KafkaReader, reader_config
 from sluicegate.stores.kafka.url import KafkaSettings
 
 try:
-    from confluent_kafka import KafkaError, KafkaException, Message, Producer
+    from confluent_kafka import (
+        Consumer,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicPartition,
+    )
 except ImportError as error:
     raise MissingPackage("confluent-kafka", "kafka") from error
 
 _POLL_S: Final = 0.1
+_END_S_MAX: Final = 5.0
 _CLOSED: Final = "it is closed"
 
 
@@ -42,6 +50,8 @@ class KafkaLog:
         self._closed = self._ended = self._fatal = False
         self._producer: Producer | None = None
         self._thread: Thread | None = None
+        self._looking = Lock()
+        self._looker: Consumer | None = None
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
         """Keep one event; the promise is its offset, once it is durable. Never waits."""
@@ -80,10 +90,29 @@ class KafkaLog:
         """Return a reader of every event from `offset` on."""
         return KafkaReader(self.settings, offset)
 
+    def end(self) -> int:
+        """The offset behind the last event, whoever appended it; it waits for an answer."""
+        place = TopicPartition(self.settings.topic, self.settings.partition)
+        try:
+            with self._looking:
+                if self._closed:
+                    raise Unavailable(self.what, _CLOSED)
+                if self._looker is None:
+                    self._looker = Consumer(reader_config(self.settings))
+                answer = self._looker.get_watermark_offsets(place, _END_S_MAX, cached=False)
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from None
+        if answer is None:
+            raise Unavailable(self.what, f"no answer in {_END_S_MAX:g} s")
+        return int(answer[1])
+
     def close(self, grace_us: int = 0) -> None:
         """Wait at most so long for what is under way; what is not durable then fails."""
         with self._lock:
             self._closed = True
+        with self._looking:
+            if self._looker is not None:
+                self._looker.close()
         producer, thread = self._producer, self._thread
         if producer is not None and thread is not None:
             producer.flush(grace_us / 1e6)

@@ -34,21 +34,7 @@ class KafkaReader:
         self._end = False
         self._closed = False
         self._damage: list[Damage] = []
-        config: dict[str, Any] = {
-            "log_level": 0,
-            **{
-                name: text
-                for name, text in settings.driver_settings
-                if not name.startswith(_PRODUCERS)
-            },
-            "bootstrap.servers": settings.brokers,
-            "group.id": _GROUP,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # where retention was faster than we
-            "isolation.level": "read_committed",
-        }
-        self._consumer = Consumer(config)
+        self._consumer = Consumer(reader_config(settings))
         place = OFFSET_BEGINNING if offset <= 0 else offset
         self._consumer.assign([TopicPartition(settings.topic, settings.partition, place)])
 
@@ -110,6 +96,22 @@ class KafkaReader:
             raise Unavailable(self.what, f"{damage} (damage=skip reads on)")
         if len(self._damage) < DAMAGE_MAX:
             self._damage.append(damage)
+
+
+def reader_config(settings: KafkaSettings) -> dict[str, Any]:
+    """What a consumer of librdkafka is told."""
+    return {
+        "log_level": 0,
+        **{
+            name: text for name, text in settings.driver_settings if not name.startswith(_PRODUCERS)
+        },
+        "bootstrap.servers": settings.brokers,
+        "group.id": _GROUP,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",  # where retention was faster than we
+        "isolation.level": "read_committed",
+    }
 
 
 # What only a producer is told.
