@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sluicegate.policies.endpoint_cost import OTHERS, EndpointCost
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.policies.endpoint_cost import OTHERS, RECENT_US, EndpointCost
 
 
 def cost(**rules: bool) -> EndpointCost:
@@ -47,7 +48,7 @@ def test_one_endpoint_does_not_fill_the_light_places_while_others_are_served() -
 def test_quick_work_that_comes_in_a_crowd_is_not_sent_behind_heavy_work() -> None:
     """Unless none of it ends any more."""
     found = cost()
-    found.learn("other", 1, 0)
+    found.enter_light("other", 0)
     found.learn("quick", 100, 0)
     for at_us in range(20):
         found.enter_light("quick", at_us)
@@ -64,11 +65,33 @@ def test_beside_heavy_ones_alone_an_endpoint_may_have_all_light_places() -> None
     found = cost()
     for _ in range(4):
         found.enter_light("page", 0)
-    found.learn("report", 500, 0)
+    found.enter_light("report", 0)
     assert found.is_heavy("page", 0)
     for _ in range(20):
         found.learn("report", 2_000, 0)
     assert not found.is_heavy("page", 0)
+
+
+def test_what_matters_more_keeps_no_light_places_free_for_what_matters_less() -> None:
+    found = cost()
+    for _ in range(4):
+        found.enter_light("pay", 0, Criticality.CRITICAL)
+        found.enter_light("export", 0, Criticality.BULK)
+    assert not found.is_heavy("pay", 0, Criticality.CRITICAL)
+    assert found.is_heavy("export", 0, Criticality.BULK)
+    assert found.is_needed(Criticality.CRITICAL, 0)
+    assert not cost().is_needed(Criticality.BULK, 0)
+    found.enter_light("book", 0, Criticality.CRITICAL)
+    assert found.is_heavy("pay", 0, Criticality.CRITICAL)  # of one class, each its share
+
+
+def test_an_endpoint_that_nobody_has_asked_for_a_minute_is_no_other() -> None:
+    found = cost()
+    found.enter_light("rare", 0)
+    for _ in range(4):
+        found.enter_light("page", 1)
+    assert found.is_heavy("page", RECENT_US - 1)
+    assert not found.is_heavy("page", RECENT_US)
 
 
 def test_invented_endpoints_share_one_place_in_memory() -> None:

@@ -9,10 +9,12 @@ the one for heavy work, so that what holds a place for long holds none that quic
 
 The third is for the endpoint that becomes slow all at once: before any of its work has ended there
 is nothing to learn from, and by then it would hold every place. So one endpoint fills at most
-`light_share` of the light places. It does not hold for work that takes less than an eighth of
-`heavy_us` and still ends as it used to: that gives its places back at once, and behind heavy work
-it would wait for nothing. Of a service with one endpoint 50 times slower, 7% of the requests of the
-other were lost so, which came in small crowds.
+`light_share` of the light places. Others are those that were light within the last minute for what
+matters as much or more: class comes first, and what is CRITICAL keeps no places free for BULK. It
+does not hold for work that takes less than an eighth of `heavy_us` and still ends as it used to:
+that gives its places back at once, and behind heavy work it would wait for nothing. Of a service
+with one endpoint 50 times slower, 7% of the requests of the other were lost so, which came in small
+crowds.
 
 Cost: a look-up; learning is an average in integers. Bounds: `endpoints_max`, the rest share one.
 """
@@ -22,10 +24,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+
 OTHERS: Final = "(others)"
 QUICK: Final = 8  # times as quick as heavy work, at least
 STUCK: Final = 4  # times the mean without an end, and at least `STUCK_US_MIN`
 STUCK_US_MIN: Final = 10_000
+RECENT_US: Final = 60_000_000
 _SHIFT: Final = 3  # a unit of work weighs an eighth of the mean
 
 
@@ -41,10 +46,37 @@ class _Endpoint:
 
 
 @final
+class _Recent:
+    """The last two endpoints that have done light work of one class."""
+
+    __slots__ = ("_last", "_last_us", "_other", "_other_us")
+
+    def __init__(self) -> None:
+        self._last: _Endpoint | None = None
+        self._other: _Endpoint | None = None
+        self._last_us = self._other_us = 0
+
+    def record(self, endpoint: _Endpoint, now_us: int) -> None:
+        if endpoint is not self._last:
+            self._other, self._other_us = self._last, self._last_us
+            self._last = endpoint
+        self._last_us = now_us
+
+    def has(self, but: _Endpoint | None, now_us: int) -> bool:
+        """Whether one of them, but this, is light and was so lately."""
+        last, other = self._last, self._other
+        if last is not None and last is not but and not last.heavy:
+            return now_us - self._last_us < RECENT_US
+        if other is None or other is but or other.heavy:
+            return False
+        return now_us - self._other_us < RECENT_US
+
+
+@final
 class EndpointCost:
     """Learns by endpoint; `rules` name those that are heavy (True) or light (False) always."""
 
-    __slots__ = ("_endpoints", "_endpoints_max", "_heavy", "_heavy_us", "_light_max", "_rules")
+    __slots__ = ("_endpoints", "_endpoints_max", "_heavy_us", "_light_max", "_recent", "_rules")
 
     def __init__(
         self, *, heavy_us: int, light_max: int, endpoints_max: int, rules: Mapping[str, bool]
@@ -54,9 +86,11 @@ class EndpointCost:
         self._endpoints_max = endpoints_max
         self._rules = dict(rules)
         self._endpoints: dict[str, _Endpoint] = {}
-        self._heavy = 0  # of them
+        self._recent = [_Recent() for _ in Criticality]
 
-    def is_heavy(self, endpoint: str, now_us: int) -> bool:
+    def is_heavy(
+        self, endpoint: str, now_us: int, criticality: Criticality = DEFAULT_CRITICALITY
+    ) -> bool:
         """Whether the next request of this endpoint belongs into the line for heavy work."""
         rule = self._rules.get(endpoint)
         if rule is not None:
@@ -64,15 +98,22 @@ class EndpointCost:
         found = self._endpoint(endpoint)
         if found.heavy:
             return True
-        if found.light_under_way < self._light_max or len(self._endpoints) - self._heavy <= 1:
+        if found.light_under_way < self._light_max or not self._others(found, criticality, now_us):
             return False
         if found.mean_us == 0 or found.mean_us * QUICK > self._heavy_us:
             return True
         return now_us - found.moved_us > max(STUCK * found.mean_us, STUCK_US_MIN)
 
-    def enter_light(self, endpoint: str, now_us: int) -> None:
+    def is_needed(self, criticality: Criticality, now_us: int) -> bool:
+        """Whether there is light work that matters as much, or more."""
+        return self._others(None, criticality, now_us)
+
+    def enter_light(
+        self, endpoint: str, now_us: int, criticality: Criticality = DEFAULT_CRITICALITY
+    ) -> None:
         """One of them waits for a light place, or has one."""
         found = self._endpoint(endpoint)
+        self._recent[criticality].record(found, now_us)
         if found.light_under_way == 0:
             found.moved_us = now_us
         found.light_under_way += 1
@@ -85,7 +126,6 @@ class EndpointCost:
         """Work of this endpoint has taken so long."""
         found = self._endpoint(endpoint)
         found.moved_us = now_us
-        was_heavy = found.heavy
         if found.mean_us == 0:
             found.mean_us = service_us
         found.mean_us += (service_us - found.mean_us) >> _SHIFT
@@ -93,11 +133,14 @@ class EndpointCost:
             found.heavy = found.mean_us * 2 > self._heavy_us
         else:
             found.heavy = found.mean_us > self._heavy_us
-        self._heavy += found.heavy - was_heavy
 
     def means_us(self) -> dict[str, int]:
         """The mean of each endpoint, as it is learned now."""
         return {name: one.mean_us for name, one in self._endpoints.items()}
+
+    def _others(self, but: _Endpoint | None, criticality: Criticality, now_us: int) -> bool:
+        """Whether others than this do light work that matters as much, or more."""
+        return any(recent.has(but, now_us) for recent in self._recent[: criticality + 1])
 
     def _endpoint(self, name: str) -> _Endpoint:
         found = self._endpoints.get(name)

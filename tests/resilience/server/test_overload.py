@@ -6,10 +6,12 @@ On virtual time, so that the numbers are of the policies and not of the machine.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
@@ -41,7 +43,7 @@ class Backend:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def ask(app: Any, path: str, loop: VirtualLoop) -> tuple[int, int]:
+async def ask(app: Any, path: str, loop: VirtualLoop, claim: str = "") -> tuple[int, int]:
     """Return the status, and how long it took."""
     began_us = loop.now_us()
     status = 0
@@ -51,16 +53,20 @@ async def ask(app: Any, path: str, loop: VirtualLoop) -> tuple[int, int]:
         status = message.get("status", status)
 
     headers = [(b"x-sluicegate-deadline-ms", b"%d" % (PATIENCE_US // 1_000))]
+    if claim:
+        headers.append((b"x-sluicegate-criticality", claim.encode()))
     scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
     await app(scope, None, send)
     return status, loop.now_us() - began_us
 
 
-async def in_time(app: Any, path: str, every_us: int, loop: VirtualLoop) -> tuple[int, int]:
+async def in_time(
+    app: Any, path: str, every_us: int, loop: VirtualLoop, claim: str = ""
+) -> tuple[int, int]:
     """Ask at a steady rate; return how many were answered in time, and how many were asked."""
     tasks = []
     for _ in range(SPAN_US // every_us):
-        tasks.append(asyncio.create_task(ask(app, path, loop)))
+        tasks.append(asyncio.create_task(ask(app, path, loop, claim)))
         await pause_us(every_us)
     answers = await asyncio.gather(*tasks)
     return sum(status == 200 and took <= PATIENCE_US for status, took in answers), len(answers)
@@ -69,6 +75,7 @@ async def in_time(app: Any, path: str, every_us: int, loop: VirtualLoop) -> tupl
 def settings() -> Resilience:
     return Resilience(
         queue=QueueSettings(places=SLOTS),
+        callers={"shop": Criticality.CRITICAL},
         watermark=WatermarkSettings(high=64, low=16),
         deadline=DeadlineSettings(assumed_us=WORK_US),
     )
@@ -90,9 +97,11 @@ def test_a_plain_line_answers_nearly_nothing_in_time() -> None:
     assert run(story) <= 0.1 * CAPACITY
 
 
+@pytest.mark.parametrize("claim", ["", "CRITICAL"])
 @pytest.mark.parametrize("protected", [True, False])
 def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_with_it(
     protected: bool,
+    claim: str,
 ) -> None:
     """Half of the load is quick, and the slow endpoint alone could fill every place."""
 
@@ -100,12 +109,52 @@ def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_wi
         backend: Any = Backend(slots=SLOTS + 8, times={"/slow": 50})
         app: Any = backend
         if protected:
-            app = protect(backend, protection=Protection(settings(), clock=loop))
+            protection = Protection(settings(), clock=loop)
+            app = protect(backend, protection=protection, caller=lambda scope: "shop")
         quick, _ = await asyncio.gather(
-            in_time(app, "/quick", WORK_US * 2 // SLOTS, loop),
-            in_time(app, "/slow", WORK_US * 2 // SLOTS, loop),
+            in_time(app, "/quick", WORK_US * 2 // SLOTS, loop, claim),
+            in_time(app, "/slow", WORK_US * 2 // SLOTS, loop, claim),
         )
         return quick[0] / quick[1]
 
     answered = run(story)
     assert answered >= 0.999 if protected else answered < 0.5
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_critical_is_served_beside_three_times_the_capacity_of_bulk(times: int) -> None:
+    """Each on an endpoint of its own: class comes before the fair shares of endpoints.
+
+    CRITICAL asks for 95% of all places, of which a fifth are those for heavy work.
+    """
+    every_us = WORK_US * times // (SLOTS + 2)
+
+    async def story(loop: VirtualLoop) -> float:
+        app = protect(
+            Backend(slots=SLOTS + 2, times={"/pay": times, "/export": times}),
+            protection=Protection(
+                replace(settings(), heavy_queue=QueueSettings(name="heavy_queue", places=2)),
+                clock=loop,
+            ),
+            caller=lambda scope: "shop",
+        )
+        critical, _ = await asyncio.gather(
+            in_time(app, "/pay", every_us * 100 // 95, loop, "CRITICAL"),
+            in_time(app, "/export", every_us // 3, loop, "BULK"),
+        )
+        return critical[0] / critical[1]
+
+    assert run(story) >= 0.999
+
+
+def test_who_may_not_claim_to_be_critical_is_served_as_what_it_is() -> None:
+    """A stranger's claim lends it no place and leaves it in the share of its endpoint."""
+
+    async def story(loop: VirtualLoop) -> tuple[int, int]:
+        protection = Protection(settings(), clock=loop)
+        app = protect(Backend(), protection=protection)
+        await in_time(app, "/", WORK_US // (SLOTS * 5), loop, "CRITICAL")
+        stats = protection.heavy.stack.stats()
+        return stats.admitted, protection.heavy.queue.lent
+
+    assert run(story) == (0, 0)

@@ -33,6 +33,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QUEUED, QueueEntry
@@ -43,6 +44,7 @@ from sluicegate.kernels.windowed_quantile import WindowedQuantile
 from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import QueueSettings, queue_classes, rule_for
 
+_CLASSES: Final = tuple(Criticality)
 _FIT_EVERY: Final = 32
 _EXPIRIES_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
@@ -155,14 +157,25 @@ class LineBook:
             timeout_us = min(timeout_us, left_us)
         self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
 
-    def next(self, now_us: int, removed: list[LineRemoval]) -> Waiter | None:
-        """Take out who is to begin now; who has stood too long goes before."""
+    def first_class(self) -> Criticality | None:
+        """The class that matters most of those who wait."""
+        if self.waiting:
+            for lane, line in enumerate(self._lines):
+                if line.length:
+                    return _CLASSES[lane // self._lanes]
+        return None
+
+    def next(self, now_us: int, removed: list[LineRemoval], floors: bool = True) -> Waiter | None:
+        """Take out who is to begin now; who has stood too long goes before.
+
+        Without `floors`, BULK is not served before its turn.
+        """
         found: Waiter | None = None
         lost: list[QueueEntry[Waiter]] = []
         while self.waiting and found is None:
             self._drop_standing(now_us, removed)
-            floors = not self._is_standing(2 * self._lanes)
-            entry = self._queue.pop(now_us, lost, floors)
+            owed = floors and not self._is_standing(2 * self._lanes)
+            entry = self._queue.pop(now_us, lost, owed)
             if lost:
                 self._remove_lost(lost, now_us, removed)
                 lost.clear()

@@ -22,6 +22,11 @@ loop, every `sweep_us`, removes who has expired meanwhile. One queue belongs to 
 
 The number of places may come from elsewhere: `resize` it with the limit of `concurrency`.
 
+Two queues may lend each other places (`lend_to`), so that class comes before the kind of work: a
+place that is free goes to who waits at the borrower, if that matters more than all who wait here;
+an idle one is lent to CRITICAL alone. It comes back when the permit ends, and what the work took is
+learned by the queue that it waited in.
+
 Cost: see above; waiting costs a future and what the book costs. Bounds: those of the book. A unit
 that waits counts `WAITER_BYTES` and what `size_bytes` says of it.
 """
@@ -34,6 +39,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast, final
 
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, Reason
@@ -78,12 +84,20 @@ class _Waiter(Waiter):
 
 @final
 class QueuePermit:
-    """One place at work."""
+    """One place at work; `borrower` is who has it, if that is not the queue's own."""
 
-    __slots__ = ("_begun_us", "_open", "_queue", "_unloaded", "waited_us")
+    __slots__ = ("_begun_us", "_borrower", "_open", "_queue", "_unloaded", "waited_us")
 
-    def __init__(self, queue: Queue, begun_us: int, waited_us: int, unloaded: bool) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        begun_us: int,
+        waited_us: int,
+        unloaded: bool,
+        borrower: Queue | None = None,
+    ) -> None:
         self._queue = queue
+        self._borrower = borrower
         self._begun_us = begun_us
         self._unloaded = unloaded
         self._open = True
@@ -94,9 +108,12 @@ class QueuePermit:
         if not self._open:
             return False
         self._open = False
-        queue = self._queue
+        queue, borrower = self._queue, self._borrower
         if spent and outcome is Outcome.SUCCESS:
-            queue.learn(now_us - self._begun_us, self._unloaded, now_us)
+            learner = queue if borrower is None else borrower
+            learner.learn(now_us - self._begun_us, self._unloaded, now_us)
+        if borrower is not None:
+            queue.lent -= 1
         queue.release(now_us)
         return True
 
@@ -106,8 +123,8 @@ class Queue:
     """A few places, and a line in front of them."""
 
     __slots__ = (
-        "_admitted", "_book", "_cancelled", "_full", "_late", "_size_bytes", "_timed_out", "_timer",
-        "_waited", "inflight", "settings",
+        "_admitted", "_book", "_borrower", "_cancelled", "_full", "_late", "_lender", "_lends",
+        "_size_bytes", "_timed_out", "_timer", "_waited", "inflight", "lent", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +136,17 @@ class Queue:
         self._timer: asyncio.TimerHandle | None = None
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
+        self._borrower: Queue | None = None
+        self._lender: Queue | None = None
+        self._lends: Callable[[Criticality, int], int] | None = None
         self.inflight = 0
+        self.lent = 0  # of them, to the borrower
+
+    def lend_to(self, borrower: Queue, lends: Callable[[Criticality, int], int]) -> None:
+        """Lend places to who matters more; `lends` says how many a class may have at this time."""
+        self._borrower = borrower
+        self._lends = lends
+        borrower._lender = self
 
     @property
     def places(self) -> int:
@@ -169,7 +196,18 @@ class Queue:
         """
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
+        if self._lender is not None and request.criticality == Criticality.CRITICAL:
+            permit = self._lender.lend_idle(now_us)
+            if permit is not None:
+                self._admitted += 1
+                return permit
         return self._enqueue(request, now_us)
+
+    def lend_idle(self, now_us: int) -> QueuePermit | None:
+        """Lend a place that nobody has, to what is CRITICAL."""
+        if self.inflight >= self._book.places or not self._may_lend(Criticality.CRITICAL, now_us):
+            return None
+        return self._lend(now_us, 0)
 
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
@@ -177,7 +215,8 @@ class Queue:
         if book.burst.counts:
             book.record_idle(book.places - self.inflight, now_us)
         self.inflight -= 1
-        if book.waiting:
+        borrower = self._borrower
+        if book.waiting or (borrower is not None and borrower.queued):
             self._serve(now_us)
 
     def replace_times(self, wait_us_max: int, line_us: int | None) -> None:
@@ -247,10 +286,15 @@ class Queue:
         return waiter.future.result() if waiter.future.done() else waiter
 
     def _serve(self, now_us: int) -> None:
-        """Fill the free places from the line."""
+        """Fill the free places from the line, or from the borrower's."""
         book = self._book
+        borrower = self._borrower
         removed: list[LineRemoval] = []
-        while book.waiting and self.inflight < book.places:
+        while self.inflight < book.places:
+            if borrower is not None and borrower.queued and self._serve_borrower(borrower, now_us):
+                continue
+            if not book.waiting:
+                return
             waiter = book.next(now_us, removed)
             if removed:
                 self._refuse(removed)
@@ -258,6 +302,39 @@ class Queue:
             if waiter is None:
                 return
             self._begin(cast("_Waiter", waiter), now_us)
+
+    def _serve_borrower(self, borrower: Queue, now_us: int) -> bool:
+        """Whether somebody went on there, since nobody matters as much here."""
+        first, own = borrower._book.first_class(), self._book.first_class()
+        if first is None or (own is not None and own <= first):
+            return False
+        if own is None and first != Criticality.CRITICAL:
+            return False
+        if not self._may_lend(first, now_us):
+            return False
+        removed: list[LineRemoval] = []
+        waiter = borrower._book.next(now_us, removed, floors=False)
+        if removed:
+            borrower._refuse(removed)
+        if waiter is None:
+            return False
+        future = cast("_Waiter", waiter).future
+        if not future.done():
+            borrower._admitted += 1
+            borrower._waited += 1
+            future.set_result(self._lend(now_us, max(0, now_us - waiter.queued_us)))
+        return True
+
+    def _may_lend(self, criticality: Criticality, now_us: int) -> bool:
+        return self._lends is not None and self.lent < self._lends(criticality, now_us)
+
+    def _lend(self, now_us: int, waited_us: int) -> QueuePermit:
+        book = self._book
+        if book.burst.counts:
+            book.record_idle(book.places - self.inflight, now_us)
+        self.inflight += 1
+        self.lent += 1
+        return QueuePermit(self, now_us, waited_us, False, self._borrower)
 
     def _begin(self, waiter: _Waiter, now_us: int) -> None:
         if waiter.future.done():  # Cancelled, and its task has not come to say so yet.

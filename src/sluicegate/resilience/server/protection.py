@@ -1,8 +1,10 @@
 """Protection: the policies before a service's work, in one order, and what its doors ask of them.
 
 There is one stack for light work and one for heavy work. They share the deadline, and differ in the
-line, its mark and its places: neither can take a place from the other. `Lane` shows the order, and
-`policies/stack.py` says with numbers what changes when two of its stages swap.
+line, its mark and its places. Of the same class neither can take a place from the other; class
+comes first, though: a place goes to the other line where that has somebody who matters more, and
+what is CRITICAL is lent what is idle. `Lane` shows the order, and `policies/stack.py` says with
+numbers what changes when two of its stages swap.
 
 A door calls `begin` with what it read, `admit` before the work, and answers a refusal with
 `mark_of`. A protection belongs to one event loop, or with `threaded=True` to the threads of one
@@ -79,7 +81,6 @@ class Lane:
         settings: Resilience,
         queue: QueueSettings,
         deadline: Deadline,
-        criticality: CriticalityClamp,
         cost: EndpointCost,
         stress: Stress,
         chance: Chance,
@@ -94,7 +95,7 @@ class Lane:
         self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
         self.queue = Queue(queue)
-        first = (at_once("deadline", deadline), at_once("criticality", criticality))
+        first = at_once("deadline", deadline)
         if threaded:
             number = settings.concurrency
             if number is None:
@@ -103,12 +104,12 @@ class Lane:
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
             concurrency = at_once("concurrency", Concurrency(places, chance))
-            self.stack = Stack(*first, concurrency, observers=observers)
+            self.stack = Stack(first, concurrency, observers=observers)
             return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
         self.stack = Stack(
-            *first,
+            first,
             at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
             observers=observers,
@@ -150,6 +151,7 @@ class Protection:
         "_chance",
         "_clock",
         "_cost",
+        "_criticality",
         "_deadline",
         "_lag",
         "_lock",
@@ -187,14 +189,16 @@ class Protection:
         )
         self._lock = Lock()  # of threads; in an event loop nothing comes between
         self._deadline = Deadline(settings.deadline)
-        criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
+        self._criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
         self.stress = Stress(settings.stress)
         self.degradation = Degradation(self.stress, settings.degrade)
         # Threads wait for the pool of their server, and no timer shows for how long.
         self._lag = None if threaded else LoopLag(self._clock, self.stress.record_loop_lag)
-        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded, observer)
+        shared = (self._deadline, self._cost, self.stress, chance, threaded, observer)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
+        self.light.queue.lend_to(self.heavy.queue, self._light_lends)
+        self.heavy.queue.lend_to(self.light.queue, self._heavy_lends)
 
     def bypasses(self, path: str) -> bool:
         """Whether nothing judges it: health and readiness, whatever the load."""
@@ -222,7 +226,7 @@ class Protection:
         own = self.settings.endpoints.get(endpoint)
         if own is not None and own.timeout_us > 0 and not 0 <= left_us < own.timeout_us:
             left_us = own.timeout_us
-        return Request(
+        request = Request(
             endpoint,
             caller=caller,
             criticality=DEFAULT_CRITICALITY if criticality is None else criticality,
@@ -230,6 +234,8 @@ class Protection:
             deadline_us=now_us + left_us if left_us >= 0 else None,
             operation=endpoint,
         )
+        self._criticality.admit(request, now_us)
+        return request
 
     async def admit(self, request: Request) -> Admitted | Decision:
         """Wait for a place in the endpoint's lane; what is returned ends once."""
@@ -237,9 +243,9 @@ class Protection:
         if self._lane(request, now_us).stack.ready(request, now_us):
             return self.admit_now(request)
         endpoint = request.operation
-        heavy = self._cost.is_heavy(endpoint, now_us)
+        heavy = self._cost.is_heavy(endpoint, now_us, request.criticality)
         if not heavy:
-            self._cost.enter_light(endpoint, now_us)
+            self._cost.enter_light(endpoint, now_us, request.criticality)
         held = False
         try:
             stack = self.heavy.stack if heavy else self.light.stack
@@ -257,13 +263,13 @@ class Protection:
         endpoint = request.operation
         with self._lock:
             now_us = self._clock.now_us()
-            heavy = self._cost.is_heavy(endpoint, now_us)
+            heavy = self._cost.is_heavy(endpoint, now_us, request.criticality)
             stack = self.heavy.stack if heavy else self.light.stack
             admission = stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
             if not heavy:
-                self._cost.enter_light(endpoint, now_us)
+                self._cost.enter_light(endpoint, now_us, request.criticality)
             return Admitted(self, admission, heavy)
 
     def end(self, permit: StackPermit, outcome: Outcome, heavy: bool) -> bool:
@@ -317,7 +323,14 @@ class Protection:
         return deadline_us is not None and self._clock.now_us() >= deadline_us
 
     def _lane(self, request: Request, now_us: int) -> Lane:
-        return self.heavy if self._cost.is_heavy(request.operation, now_us) else self.light
+        heavy = self._cost.is_heavy(request.operation, now_us, request.criticality)
+        return self.heavy if heavy else self.light
+
+    def _light_lends(self, criticality: Criticality, now_us: int) -> int:
+        return 0 if self._cost.is_needed(criticality, now_us) else self.light.queue.places
+
+    def _heavy_lends(self, criticality: Criticality, now_us: int) -> int:
+        return self.heavy.queue.places
 
 
 def is_overload(decision: Decision) -> bool:
