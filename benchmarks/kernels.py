@@ -57,7 +57,7 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("burst_allowance", "BurstAllowance",
      "it = BurstAllowance(); it.record_refusal(1 << 40, 1 << 60, 1)", "it.record(1, 32, tick())"),
     ("client_throttle", "ThrottleWindow", "it = ThrottleWindow()",
-     "t = tick(); it.admit(draw(), t); it.record_accept(t)"),
+     "t = tick(); it.admit(draw(), t); it.record_end(t); it.record_accept(t)"),
     ("codel", "Codel", "it = Codel()", "it.drop(1000, tick())"),
     ("burn_rate", "BurnWindows", "it = BurnWindows()", "it.add(1, 10, tick())"),
     ("call_plan", "call_odds", "it = call_odds", "it(0.3, 3, lasting=0.5, budget=0.1)"),

@@ -24,6 +24,14 @@ def throttle(**settings: float) -> ThrottleWindow:
     return ThrottleWindow(ThrottleSettings(**chosen))  # type: ignore[arg-type]
 
 
+def ask(caller: ThrottleWindow, draw: float, now_us: int) -> bool:
+    """Ask for a call that ends at once."""
+    passed = caller.admit(draw, now_us)
+    if passed:
+        caller.record_end(now_us)
+    return passed
+
+
 @pytest.mark.parametrize(
     ("requests", "accepts", "multiplier", "probability"),
     [
@@ -43,7 +51,7 @@ def test_the_formula(requests: int, accepts: int, multiplier: float, probability
 def test_while_everything_is_accepted_everything_passes() -> None:
     caller = throttle()
     for at in range(1_000):
-        assert caller.admit(0.0, at)
+        assert ask(caller, 0.0, at)
         caller.record_accept(at)
 
 
@@ -51,28 +59,37 @@ def test_a_call_is_refused_when_the_draw_is_below_the_probability() -> None:
     for draw, passed in ((0.49, True), (0.489, False)):
         caller = throttle()
         for _ in range(99):
-            caller.admit(ALMOST_ONE, 0)
+            ask(caller, ALMOST_ONE, 0)
         for _ in range(25):
             caller.record_accept(0)
-        assert caller.admit(draw, 0) is passed
+        assert ask(caller, draw, 0) is passed
 
 
 def test_calls_refused_here_count_as_requests() -> None:
     caller = throttle()
-    passed = [caller.admit(0.5, 0) for _ in range(100)]
+    passed = [ask(caller, 0.5, 0) for _ in range(100)]
     assert caller.counts(0) == (100, 0)
     assert passed == [True] * 2 + [False] * 98  # 0/1, 1/2: the draw is not below; 2/3: it is
 
 
+def test_calls_under_way_are_no_refusals_until_they_have_ended() -> None:
+    caller = throttle()
+    assert all(caller.admit(0.0, 0) for _ in range(1_000))
+    assert caller.counts(0) == (0, 0)
+    for _ in range(1_000):
+        caller.record_end(1)
+    assert not caller.admit(0.99, 1)
+
+
 def test_below_the_least_number_of_requests_nothing_is_refused() -> None:
     caller = throttle(requests_min=10)
-    assert [caller.admit(0.0, 0) for _ in range(12)] == [True] * 10 + [False] * 2
+    assert [ask(caller, 0.0, 0) for _ in range(12)] == [True] * 10 + [False] * 2
 
 
 def test_what_is_older_than_the_history_is_forgotten_a_bucket_at_a_time() -> None:
     caller = throttle()
     for second in range(10):
-        caller.admit(ALMOST_ONE, second * SECOND)
+        ask(caller, ALMOST_ONE, second * SECOND)
         caller.record_accept(second * SECOND + SECOND - 1)
     assert caller.counts(10 * SECOND - 1) == (10, 10)
     assert caller.counts(10 * SECOND) == (9, 9)
@@ -85,13 +102,13 @@ def test_what_is_older_than_the_history_is_forgotten_a_bucket_at_a_time() -> Non
 def test_a_silence_longer_than_the_history_forgets_everything(silence_s: int) -> None:
     caller = throttle()
     for second in range(10):
-        caller.admit(ALMOST_ONE, second * SECOND)
+        ask(caller, ALMOST_ONE, second * SECOND)
     assert caller.counts((9 + silence_s) * SECOND) == (0, 0)
 
 
 def test_one_call_passes_every_probe_time_whatever_the_draw() -> None:
     caller = throttle(probe_us=2 * SECOND)
-    passed = [at for at in range(100) if caller.admit(0.0, at * SECOND // 10)]
+    passed = [at for at in range(100) if ask(caller, 0.0, at * SECOND // 10)]
     # The first of all; afterwards 2 s after the last that passed.
     assert passed == [0, 20, 40, 60, 80]
 
@@ -99,19 +116,19 @@ def test_one_call_passes_every_probe_time_whatever_the_draw() -> None:
 def test_a_call_that_passes_by_its_draw_puts_the_probe_off() -> None:
     caller = throttle(probe_us=2 * SECOND)
     for _ in range(50):
-        caller.admit(0.0, 0)
-    assert caller.admit(ALMOST_ONE, SECOND)
-    assert not caller.admit(0.0, 3 * SECOND - 1)
-    assert caller.admit(0.0, 3 * SECOND)
+        ask(caller, 0.0, 0)
+    assert ask(caller, ALMOST_ONE, SECOND)
+    assert not ask(caller, 0.0, 3 * SECOND - 1)
+    assert ask(caller, 0.0, 3 * SECOND)
 
 
 def test_a_clock_that_goes_back_forgets_nothing_and_lets_time_go_on_from_there() -> None:
     caller = throttle(probe_us=2 * SECOND)
     for _ in range(100):
-        caller.admit(0.0, HOUR)
+        ask(caller, 0.0, HOUR)
     assert caller.counts(0) == (100, 0)
-    assert not caller.admit(0.0, SECOND)
-    assert caller.admit(0.0, 2 * SECOND)
+    assert not ask(caller, 0.0, SECOND)
+    assert ask(caller, 0.0, 2 * SECOND)
     assert caller.counts(10 * SECOND - 1) == (102, 0)
     assert caller.counts(10 * SECOND) == (2, 0)
 
@@ -124,7 +141,7 @@ def outage(history_us: int, probe_us: int) -> tuple[int, float]:
     recent: list[bool] = []
     for number in range(1_000_000):
         now_us = number * SECOND // 100
-        passed = caller.admit(chance.random(), now_us)
+        passed = ask(caller, chance.random(), now_us)
         if 60 * SECOND <= now_us < 120 * SECOND:
             in_vain += passed
         elif passed:
@@ -154,7 +171,7 @@ def test_a_service_far_above_its_capacity_refuses_about_one_call_for_each_it_acc
     accepted = refused = 0
     for number in range(60_000):
         now_us = number * SECOND // 1_000
-        if not caller.admit(chance.random(), now_us):
+        if not ask(caller, chance.random(), now_us):
             continue
         if accepted < now_us // (SECOND // 100):  # it can do 100/s of the 1,000/s asked
             caller.record_accept(now_us)
@@ -191,7 +208,7 @@ def test_settings_outside_their_range_are_refused(
 def test_a_draw_that_is_none_is_refused_and_counts_for_nothing(draw: float) -> None:
     caller = throttle()
     with pytest.raises(ValueError, match="draw must be from 0 to below 1"):
-        caller.admit(draw, 0)
+        ask(caller, draw, 0)
     assert caller.counts(0) == (0, 0)
 
 
@@ -264,11 +281,11 @@ def test_it_passes_what_the_slow_throttle_passes(
     )
     oracle = SlowThrottle(history_us, buckets, multiplier, requests_min, probe_us)
     told_us = passed_us = 0
-    for gap_us, ask, draw, accept in moves:
+    for gap_us, asks, draw, accept in moves:
         told_us += gap_us
         passed_us += max(0, gap_us)
-        if ask:
-            assert caller.admit(draw, told_us) == oracle.admit(draw, passed_us)
+        if asks:
+            assert ask(caller, draw, told_us) == oracle.admit(draw, passed_us)
         elif accept:
             caller.record_accept(told_us)
             oracle.accepts_us.append(passed_us)

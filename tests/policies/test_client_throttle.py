@@ -95,6 +95,26 @@ def test_what_is_not_accepted_holds_back(kind: ResultKind) -> None:
     assert sent(throttle(), of(), kind, 0, 1000) < 100
 
 
+@pytest.mark.parametrize("ends", ["first to last", "last to first"])
+def test_a_cold_burst_of_a_thousand_to_a_backend_that_is_well_is_sent_whole(ends: str) -> None:
+    policy = throttle()
+    sent = [policy.admit(of(), 0) for _ in range(1_000)]
+    permits = [one for one in sent if isinstance(one, ClientThrottlePermit)]
+    assert len(permits) == 1_000
+    for n, permit in enumerate(permits if ends == "first to last" else reversed(permits)):
+        assert permit.end_with(CallResult(ResultKind.OK), 50_000 + n)
+        assert call(policy, of(), ResultKind.OK, 50_000 + n), "nor is what comes meanwhile"
+    assert policy.stats().throttled == 0
+
+
+def test_a_cold_burst_that_was_refused_holds_back_what_comes_after_it() -> None:
+    policy = throttle()
+    for permit in [policy.admit(of(), 0) for _ in range(1_000)]:
+        assert isinstance(permit, ClientThrottlePermit)
+        permit.end_with(CallResult(ResultKind.OVERLOADED), 50_000)
+    assert sent(policy, of(), ResultKind.OVERLOADED, 50_000, 99) <= 2
+
+
 def test_one_refusal_an_acceptance_is_the_most_that_a_backend_far_above_its_capacity_sees() -> None:
     policy = throttle()
     accepted = refused = 0

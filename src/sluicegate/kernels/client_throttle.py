@@ -13,7 +13,9 @@ K spares it more and learns more slowly that it has recovered.
 
 What was changed. The window is a ring of buckets, so memory is fixed and a call costs the same
 however many came before. With fewer than `requests_min` requests in it, there is nothing to go by
-and p is 0. And one call every `probe_us` passes whatever the draw: when nothing at all is
+and p is 0. A call that is sent counts as a request when it has ended, with what became of it: one
+under way is no refusal, and in a burst of 1,000 to a service at rest nothing has been accepted yet.
+And one call every `probe_us` passes whatever the draw: when nothing at all is
 accepted p comes so close to 1 that a quiet caller would wait for minutes to notice a recovery.
 
 The history decides how soon it reacts and how soon it recovers. A caller of 100/s, K = 2, a service
@@ -110,7 +112,10 @@ class ThrottleWindow:
         self._turned_back_us = 0
 
     def admit(self, draw: float, now_us: int) -> bool:
-        """Whether to send this call, or to refuse it here. It counts as a request either way."""
+        """Whether to send this call, or to refuse it here, which counts as a request.
+
+        One that is sent counts when it ends: call `record_end` then, once.
+        """
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
         at_us = self._advance(now_us)
@@ -119,12 +124,18 @@ class ThrottleWindow:
             probability = refuse_probability(
                 self._requests_sum, self._accepts_sum, self._multiplier
             )
-        self._requests[self._index % self._buckets] += 1
-        self._requests_sum += 1
         if draw < probability and at_us - self._passed_us < self._probe_us:
+            self._requests[self._index % self._buckets] += 1
+            self._requests_sum += 1
             return False
         self._passed_us = at_us
         return True
+
+    def record_end(self, now_us: int) -> None:
+        """Record the end of a call that was sent, whatever became of it."""
+        self._advance(now_us)
+        self._requests[self._index % self._buckets] += 1
+        self._requests_sum += 1
 
     def record_accept(self, now_us: int) -> None:
         """Record that the service accepted a call: it answered, even with an error of its own."""

@@ -2,7 +2,7 @@
 
 One throttle for each backend and class: in one for all, the refusals of bulk work would silence
 what is critical. The kernel is `kernels/client_throttle.py`: calls refused here count as requests,
-and one call a `probe_us` passes in any case.
+those that were sent when they end, and one call a `probe_us` passes in any case.
 
 Beside it stands the gate of the backend's own word. A result may carry the least class that the
 backend `admits` at present; for `level_hold_us` what matters less is refused here at once, before
@@ -187,8 +187,9 @@ class ClientThrottle:
 
     def _record_end(self, entry: _Entry, accepted: bool, now_us: int) -> None:
         self._inflight -= 1
+        entry.used_us = max(entry.used_us, now_us)
+        entry.window.record_end(now_us)
         if accepted:
-            entry.used_us = max(entry.used_us, now_us)
             entry.window.record_accept(now_us)
 
 

@@ -37,7 +37,6 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.client_throttle import ClientThrottleSettings
 from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
@@ -113,9 +112,6 @@ class Origin:
                 attempt_us=timeout_us,
                 margin_us=0,
                 retry=RetrySettings(attempts=(2, 2, 1, 1)),
-                # What is under way is not accepted yet. With so many places for a host and twice
-                # as many requests before the throttle judges, that alone never holds one back.
-                throttle=ClientThrottleSettings(requests_min=2 * settings.per_host),
             ),
             clock=clock,
         )
