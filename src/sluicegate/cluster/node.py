@@ -116,6 +116,7 @@ class ClusterNode:
     def change_peers(self, peers: Mapping[str, Endpoint]) -> None:
         """Take over who is alive, this node left out or not."""
         others = {name: at for name, at in peers.items() if name != self.limiter.name}
+        self._chosen = (frozenset(), frozenset())
         self.limiter.change_members({self.limiter.name, *others}, self._clock.now_us())
         for name, link in list(self._links.items()):
             if others.get(name) != link.endpoint:
@@ -140,6 +141,11 @@ class ClusterNode:
         if self._usage is None:
             return UsageAnswer(self.limiter.name, ())
         return self._usage.receive_report(report, self._clock.now_us())
+
+    def name_for(self, by: Identity) -> str:
+        """Tell a peer that found this node by its address what it is called."""
+        by.require(Grant.REPORT)
+        return self.limiter.name
 
     def stats(self) -> ClusterStats:
         """What was sent and heard so far."""

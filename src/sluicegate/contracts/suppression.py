@@ -63,3 +63,11 @@ class AccountMaster(Protocol):
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a report; None for one from before the node's last start."""
         ...
+
+
+class NamedNode(Protocol):
+    """What a door calls where a node asks another who it is."""
+
+    def name_for(self, by: Identity) -> str:
+        """The name that it goes by."""
+        ...

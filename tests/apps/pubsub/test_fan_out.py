@@ -65,6 +65,9 @@ def test_a_subscription_takes_so_many_messages_and_bytes_and_says_that_there_is_
         def clear(self) -> None:
             pass
 
+        def move(self) -> None:
+            pass
+
     subscription.wake = Wake()
     for position in range(1, 8):
         channel.append(message(position))

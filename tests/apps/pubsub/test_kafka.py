@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import pytest
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.on_kafka import on_kafka
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
+from tests.apps.pubsub.test_members import Found
 from tests.apps.pubsub.test_nodes import (
     cluster,
     test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else,
@@ -36,10 +39,11 @@ from tests.apps.pubsub.test_whole import (
     test_what_is_published_reaches_each_subscriber_of_the_channel,
     test_what_was_accepted_survives_the_process,
 )
-from tests.engines.child import PATIENCE_S
+from tests.engines.child import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from tests.engines.kafka import KafkaCluster
+    from tests.engines.redis import RedisServer
 
 pytestmark = pytest.mark.engine
 ANN = token_of("ann")
@@ -148,6 +152,65 @@ def test_a_home_that_nobody_publishes_at_notices_that_it_is_none_any_more(tmp_pa
         assert (kind, gap["lost"]) == ("gap", 0)
         assert old.publish("news", 1)[1]["reason"] == "home_unavailable"
         new.accept("news", 1)
+
+
+def test_channels_move_as_nodes_come_and_go_and_nobody_misses_a_message(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    found = Found(tmp_path, f"redis://127.0.0.1:{redis_server.port}", "--lease-s", "2")
+    channels = [f"moving-{number}" for number in range(8)]  # in all parts
+    accepted: dict[str, list[int]] = {channel: [] for channel in channels}
+    numbers = iter(range(1 << 30))
+
+    def publish_at(name: str, rounds: int) -> None:
+        for _ in range(rounds):
+            for channel in channels:
+                until(partial(accept, name, channel), f"{channel} to have a home")
+
+    def accept(name: str, channel: str) -> bool:
+        number = next(numbers)
+        status, reply = found.nodes[name].publish(channel, number, ANN)
+        if status == 200:
+            accepted[channel].append(number)
+        else:  # for certain not accepted
+            assert reply["reason"] == "home_unavailable", reply
+        return status == 200
+
+    def check(reader: Subscriber, channel: str) -> None:
+        left = list(accepted[channel])
+        while left:
+            kind, value = reader.next()
+            if kind == "gap":
+                assert value["lost"] == 0
+            else:
+                assert value["data"] == left.pop(0)
+
+    with ExitStack() as stack:
+        try:
+            found.start("n1")
+            readers = [
+                stack.enter_context(Subscriber(found.nodes["n1"], channel, 0, token=ANN))
+                for channel in channels
+            ]
+            publish_at("n1", 3)
+            found.start("n2")
+            found.until_members("n1", "n2")
+            publish_at("n2", 3)
+            found.start("n3")
+            found.until_members("n1", "n2", "n3")
+            publish_at("n3", 3)
+            found.nodes["n2"].child.kill()
+            publish_at("n1", 3)
+            assert found.nodes["n3"].end() == 0
+            found.until_members("n1")
+            publish_at("n1", 3)
+            for reader, channel in zip(readers, channels, strict=True):
+                check(reader, channel)
+                page = found.nodes["n1"].history(channel, token=ANN)
+                assert [one["data"] for one in page["messages"]] == accepted[channel]
+        finally:
+            for node in found.nodes.values():
+                node.child.kill()
 
 
 def test_a_log_that_is_none_is_named(tmp_path: Path) -> None:

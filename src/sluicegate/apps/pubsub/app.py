@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar, Final, final
@@ -24,10 +24,10 @@ from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.histories import (
     FILES,
     Histories,
-    homes_of_parts,
     tag_of_part,
 )
 from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.members import MemberList, address_of, source_of
 from sluicegate.apps.pubsub.moves import Moves
 from sluicegate.apps.pubsub.node_settings import (
     master_settings,
@@ -67,11 +67,13 @@ from sluicegate.service.status import Part
 from sluicegate.stores.event_logs import KAFKA_SCHEMES, open_shared_log
 from sluicegate.stores.files.log import FileLog
 from sluicegate.stores.files.settings import FileLogSettings
+from sluicegate.stores.redis.settings import Endpoint
 from sluicegate.stores.urls import redacted
 from sluicegate.system import SystemChance
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
 
 NODE: Final = "node"
+NOWHERE: Final = Endpoint("", 0)  # that nobody else has to reach
 ELSEWHERE: Final = 1 << 62  # no position is behind it
 _WAIT_US: Final = 100_000  # for a log on other machines
 SEGMENTS: Final = 8  # of the bytes that can be read again
@@ -111,6 +113,8 @@ class PubSubApp(App[PubSubSettings]):
         self._usage_file = UsageFile(settings.history)
         self._files: FileLog | None = None
         self._fenced: dict[int, FencedLog] = {}  # by part, in Kafka
+        self._source = source_of(settings, settings.listen)
+        self._unseen = False  # the source of members does not answer, and that was logged
         self.histories = self._open_histories()
         self.limiter = AccountLimiter(
             settings.node or NODE,
@@ -121,16 +125,25 @@ class PubSubApp(App[PubSubSettings]):
             node=suppress_settings(settings),
             master=master_settings(settings),
         )
+        self._members = MemberList(
+            settings.node or NODE,
+            address_of(settings, settings.listen) if self._source else NOWHERE,
+            int(settings.leave_s * _US),
+        )
+        if self._source is None:
+            self._members.members = members_of(settings.members) or self._members.members
+        members = self._members.members
         self.node = ClusterNode(
             self.limiter,
-            members_of(settings.members),
+            members,
             peer_settings(settings),
             self.clock,
             SystemChance(),
             gone_us=int(settings.gone_s * _US),
             usage=self.usage,
         )
-        self.nodes = Nodes(settings, self.node, self.histories.parts) if settings.node else None
+        parts = self.histories.parts if settings.event_log else 0
+        self.nodes = Nodes(settings, self.node, members, parts) if settings.node else None
         self.service = PubSub(
             self.histories,
             self.limiter,
@@ -139,6 +152,7 @@ class PubSubApp(App[PubSubSettings]):
             self.usage.meter,
             self.presence,
             settings.channel_ratio,
+            found=self._source is not None,
         )
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
@@ -159,14 +173,15 @@ class PubSubApp(App[PubSubSettings]):
         now_us = self.clock.now_us()
         counted, saved = await asyncio.to_thread(self._usage_file.begin, month_of(now_us))
         self.usage.meter.load(saved, now_us)
-        for part, history in self.histories.by_part.items():
-            # What is new here was counted where it was before.
-            history.counted = counted.get(part, 0 if self._files else ELSEWHERE)
-            if self._files:
-                await history.read(now_us)
-            else:
-                until = await asyncio.to_thread(self._fenced[part].claim, now_us)
-                await history.read(now_us, _WAIT_US, until)
+        if self._source is not None:
+            members = self._members.update(await self._source.begin(), now_us)
+            self._take_over(members)
+        if self._files:
+            await self._read(FILES, self.histories.by_part[FILES], counted.get(FILES, 0))
+        else:
+            await asyncio.gather(
+                *(self._open_part(part, counted.get(part, ELSEWHERE)) for part in self._own_parts())
+            )
         await asyncio.to_thread(self._usage_file.save, self.histories.positions(), [])
         if self.nodes is not None:
             if self._files is not None:
@@ -176,12 +191,18 @@ class PubSubApp(App[PubSubSettings]):
         self.service.end_unowned(GRACE_S)
         self.background.start("history", self._trim)
         self.background.start("usage", self._save_usage)
-        if self._fenced:
+        if not self._files:
             self.background.start("fence", self._look_for_others)
+        if self._source is not None:
+            self.background.start("members", self._look_for_members)
+            if not self._files:
+                self.background.start("parts", self._change_parts)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
         await self.service.close()
+        if self._source is not None:
+            await self._source.close()
         if self.nodes is not None:
             await self.nodes.close()
         await self.node.close()
@@ -394,25 +415,107 @@ class PubSubApp(App[PubSubSettings]):
         if not settings.event_log:
             self._files = FileLog(_log_settings(settings))
             tag = tag_of(settings.node) if settings.node else None
-            return Histories(1, {FILES: self._open_history(self._files, tag, 1)})
+            histories = Histories(1)
+            histories.by_part[FILES] = self._open_history(self._files, tag, 1)
+            return histories
         if not settings.event_log.startswith(KAFKA_SCHEMES):
             raise BadValue(
                 "--event-log", redacted(settings.event_log), "give kafka://HOST:PORT/TOPIC"
             )
-        parts = settings.event_log_parts
-        node = settings.node or NODE
-        homes = homes_of_parts(members_of(settings.members) or (node,), parts)
-        ours = [part for part, home in enumerate(homes) if home == node]
-        return Histories(parts, {part: self._open_part(part, len(ours)) for part in ours})
+        return Histories(settings.event_log_parts)
 
-    def _open_part(self, part: int, of: int) -> ChannelHistory:
+    def _own_parts(self) -> Sequence[int]:
+        """The parts of the log in Kafka that have their home here."""
+        if self.nodes is None:
+            return range(self.histories.parts)
+        return self.nodes.parts_of(self.settings.node)
+
+    async def _open_part(self, part: int, counted: int = ELSEWHERE) -> None:
+        """Be the home of a part, and read it; what is not counted here was where it was before."""
         settings = self.settings
         mark = "&" if "?" in settings.event_log else "?"
         shared = open_shared_log(f"{settings.event_log}{mark}partition={part}")
-        fenced = self._fenced[part] = FencedLog(shared, settings.node or NODE)
+        fenced = FencedLog(shared, settings.node or NODE)
+        of = -(-self.histories.parts // len(self._members.members))
         history = self._open_history(fenced, tag_of_part(part), of)
         fenced.listen(history.find, history.lose)
-        return history
+        try:
+            until = await asyncio.to_thread(fenced.claim, self.clock.now_us())
+            await self._read(part, history, counted, until)
+        except BaseException:
+            await asyncio.to_thread(fenced.close)
+            raise
+        self._fenced[part] = fenced
+        self.histories.by_part[part] = history
+
+    async def _read(
+        self, part: int, history: ChannelHistory, counted: int, until: int = -1
+    ) -> None:
+        history.counted = counted
+        await history.read(
+            self.clock.now_us(), 0 if part == FILES and self._files else _WAIT_US, until
+        )
+        history.counted = 0
+
+    async def _close_part(self, part: int) -> None:
+        """Be its home no more."""
+        history, fenced = self.histories.by_part.pop(part), self._fenced.pop(part)
+        history.leave(self.nodes.home_of_part(part) if self.nodes is not None else "")
+        await asyncio.to_thread(fenced.close, int(self.settings.grace_s * _US))
+
+    def _take_over(self, members: Mapping[str, Endpoint]) -> None:
+        """These are the nodes now."""
+        _log.info("the members are %s", ", ".join(sorted(members)))
+        self.node.change_peers(members)
+        if self.nodes is not None:
+            self.nodes.change_members(members)
+
+    async def _look_for_members(self) -> None:
+        """Find out who comes and goes, and be the home of what is to be at home here."""
+        assert self._source is not None
+        while True:
+            await asyncio.sleep(self.settings.look_s)
+            try:
+                found = await self._source.look()
+            except Unavailable as error:
+                if not self._unseen:
+                    _log.error("nobody knows who comes and goes: %s", error)
+                self._unseen = True
+                continue
+            self._unseen = False
+            before = self._members.members
+            members = self._members.update(found, self.clock.now_us())
+            if members != before:
+                self._take_over(members)
+                if self._files:
+                    await asyncio.to_thread(self._record_members)
+            self.service.move_readings()
+
+    async def _change_parts(self) -> None:
+        """Give away parts that have their home elsewhere, and take those that have it here.
+
+        That takes longer than a lease may wait.
+        """
+        while True:
+            await asyncio.sleep(self.settings.look_s)
+            await self._change_parts_now()
+
+    async def _change_parts_now(self) -> None:
+        ours = self._own_parts()
+        lost = [part for part, one in self.histories.by_part.items() if one.lost_to]
+        gone = {*lost, *(self.histories.by_part.keys() - set(ours))}
+        await asyncio.gather(*(self._close_part(part) for part in gone))
+        new = [part for part in ours if part not in self.histories.by_part]
+        if not new:
+            return
+        tried = await asyncio.gather(
+            *(self._open_part(part) for part in new), return_exceptions=True
+        )
+        self.service.move_readings()
+        self.service.end_unowned(GRACE_S)
+        for error in tried:
+            if isinstance(error, BaseException):
+                raise error
 
     def _open_history(self, log: EventLog, tag: int | None, of: int) -> ChannelHistory:
         settings = self.settings

@@ -168,6 +168,9 @@ class Wake(Protocol):
     def clear(self) -> None:
         """It is being taken."""
 
+    def move(self) -> None:
+        """The channel's home is another one now: what comes next is there."""
+
 
 class ChannelReading(Protocol):
     """Where one who reads along is in a channel, wherever the channel is."""
@@ -193,6 +196,9 @@ class ChannelReading(Protocol):
         """What comes next, and before it what was lost."""
         ...
 
+    def interrupt(self) -> None:
+        """Say that what comes next is not known for now; nothing is lost by that."""
+
     def close(self) -> None:
         """Read no more."""
 
@@ -205,6 +211,9 @@ class _Nobody:
         pass
 
     def clear(self) -> None:
+        pass
+
+    def move(self) -> None:
         pass
 
 

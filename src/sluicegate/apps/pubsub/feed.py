@@ -35,7 +35,7 @@ from sluicegate.apps.pubsub.channel import (
 from sluicegate.apps.pubsub.history import make_message
 from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.client.pubsub import PubSubClient, PubSubMessage, Received
-from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.errors import Forbidden, SluicegateError, Unauthenticated, Unavailable
 
 LINGER_S: Final = 0.5
 COUNT_S: Final = 0.05  # between two words on how many read
@@ -160,7 +160,7 @@ class Feed:
                         self._take(one)
             except SluicegateError as error:
                 if self.channel is None:
-                    self._begun.set_exception(error)
+                    self._begun.set_exception(of_home("the channel's home", error))
                     self._end(self)
                     return
                 _log.warning("%s is not read at the moment: %s", self.name, error)
@@ -357,6 +357,16 @@ class _Forward:
 
     def clear(self) -> None:
         pass
+
+    def move(self) -> None:
+        pass
+
+
+def of_home(home: str, error: SluicegateError) -> SluicegateError:
+    """What a home said to this node, for who asked it: that it does not know us is our affair."""
+    if isinstance(error, Unauthenticated | Forbidden):
+        return Unavailable(home, f"it refuses this node: {error}")
+    return Unavailable(home, error.detail) if isinstance(error, Unavailable) else error
 
 
 def name_of(key: ChannelKey) -> str:

@@ -264,11 +264,16 @@ class PubSubHandler(HttpHandler):
 
     async def _read_along(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
         subscription = self._service.subscribe(account, name, after)
-        subscription.wake = wake = asyncio.Event()
+        subscription.wake = wake = _StreamWake()
         try:
             await _begun(subscription)
             yield _HEARTBEAT
             while True:
+                if wake.moved:
+                    new = await self._service.follow(subscription)
+                    self._service.unsubscribe(subscription)
+                    subscription = new
+                    subscription.wake = wake = _StreamWake()
                 pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)
                 if pieces:
                     yield _render(pieces)
@@ -283,6 +288,20 @@ class PubSubHandler(HttpHandler):
 
     def _channel(self, request: HttpRequest) -> str:
         return self.table.values_in(request.path)["channel"]
+
+
+@final
+class _StreamWake(asyncio.Event):
+    """Wakes a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved = False
+
+    def move(self) -> None:
+        """Have it read on elsewhere."""
+        self.moved = True
+        self.set()
 
 
 async def _begun(reading: ChannelReading) -> None:

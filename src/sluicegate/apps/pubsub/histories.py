@@ -41,16 +41,18 @@ def homes_of_parts(members: Collection[str], parts: int) -> Sequence[str]:
 class Histories:
     """By part; a channel of another part is at home elsewhere."""
 
-    def __init__(self, parts: int, histories: Mapping[int, ChannelHistory]) -> None:
+    def __init__(self, parts: int) -> None:
         self.parts = parts
-        self.by_part = histories
-        self._only = next(iter(histories.values())) if parts == 1 else None
+        self.by_part: dict[int, ChannelHistory] = {}
 
     def of(self, key: ChannelKey) -> ChannelHistory:
         """The history that a channel is in."""
-        if self._only is not None:
-            return self._only
         return self.by_part[part_of(key, self.parts)]
+
+    def find(self, key: ChannelKey) -> ChannelHistory | None:
+        """The same, if it is here and this node is its home."""
+        history = self.by_part.get(part_of(key, self.parts))
+        return None if history is None or history.lost_to else history
 
     def sum_of(self, count: Callable[[ChannelHistory], int]) -> int:
         """Over all parts."""

@@ -43,6 +43,9 @@ class HistoryPresence(Protocol):
     def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
         """It is in the history."""
 
+    def forget(self, key: ChannelKey) -> None:
+        """A channel is not here any more, with its members."""
+
 
 class HistoryUsage(Protocol):
     """Is told what accounts use up of the history."""
@@ -190,6 +193,16 @@ class ChannelHistory:
         """Another node is the home of these channels: keep nothing, and say so to who reads."""
         self._loop.call_soon_threadsafe(self._lose, node)
 
+    def leave(self, node: str) -> None:
+        """The same, at once, and what is counted for these channels is counted there."""
+        self._lose(node)
+        for key in self._written:
+            if self._usage is not None:
+                self._usage.count_channels(key.account, -1)
+            if self._presence is not None:
+                self._presence.forget(key)
+        self._written.clear()
+
     def append(
         self,
         channel: Channel,
@@ -256,9 +269,10 @@ class ChannelHistory:
             self._charge(key, fields.get("cost", 0), event.at_us)
 
     def _lose(self, node: str) -> None:
-        self.lost_to = node
-        for channel in self.channels.values():
-            channel.interrupt()
+        if not self.lost_to:
+            self.lost_to = node
+            for channel in self.channels.values():
+                channel.interrupt()
 
     def _settle(
         self,

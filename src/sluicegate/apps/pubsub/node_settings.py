@@ -6,16 +6,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import NODES_MAX
 from sluicegate.policies.suppress import ERROR_DIFFUSION, REJECTIONS, SuppressSettings
 from sluicegate.policies.suppress_master import FORMS, LADDER, SuppressMasterSettings
-from sluicegate.service.common_settings import AccessSettings
+from sluicegate.service.common_settings import ADDRESS, AccessSettings
 from sluicegate.service.settings import Setting, SettingType, one_of, seconds, whole
-from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings, parse_url
+from sluicegate.stores.urls import redacted
 
+DNS: Final = "dns://"
 _US: Final = 1_000_000
 _NODE: Final = SuppressSettings()
 _MASTER: Final = SuppressMasterSettings()
@@ -41,12 +44,43 @@ def members_of(text: str, where: str = "--members") -> Mapping[str, Endpoint]:
     return found
 
 
+def parse_dns(url: str, where: str) -> tuple[str, int]:
+    """The name and port of dns://NAME:PORT."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        port = None
+    if port is None or not parts.hostname or parts.path or parts.query or parts.username:
+        raise BadValue(where, url, "write dns://NAME:PORT")
+    return parts.hostname, port
+
+
+def is_list(text: str) -> bool:
+    """Whether members are said, and not found out."""
+    return "://" not in text.partition(",")[0]
+
+
 def _parse_members(text: str, where: str) -> str:
-    members_of(text, where)
+    if is_list(text):
+        members_of(text, where)
+    elif text.startswith(DNS):
+        parse_dns(text, where)
+    else:
+        try:
+            parse_url(text)
+        except BadValue as error:
+            remedy = "write NAME=HOST:PORT,..., dns://NAME:PORT, or the URL of a Redis"
+            raise BadValue(where, redacted(text), f"{remedy} ({error.remedy})") from None
     return text
 
 
-MEMBERS: Final = SettingType(_parse_members, "NAME=HOST:PORT,...")
+def _parse_advertise(text: str, where: str) -> str:
+    return str(ADDRESS.parse(text, where)) if text else ""
+
+
+ADVERTISE: Final = SettingType(_parse_advertise, ADDRESS.metavar)
+MEMBERS: Final = SettingType(_parse_members, "NAME=HOST:PORT,...|URL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +94,35 @@ class NodeSettings(AccessSettings):
         ),
     ] = ""
     members: Annotated[
-        str, Setting("all nodes, this one too, each with the address of its --listen", MEMBERS)
+        str,
+        Setting(
+            "all nodes, this one too, each with the address of its --listen; or where they are "
+            "found: dns://NAME:PORT, or redis://... for leases",
+            MEMBERS,
+            secret=True,
+        ),
     ] = ""
+    advertise: Annotated[
+        str,
+        Setting(
+            "where the others reach this node, if --members finds them; else its --listen",
+            ADVERTISE,
+        ),
+    ] = ""
+    look_s: Annotated[
+        float, Setting("between two looks at who the nodes are", seconds(0.05, 3_600))
+    ] = 1.0
+    lease_s: Annotated[
+        float,
+        Setting("how long a node's lease in Redis is good without a renewal", seconds(0.2, 3_600)),
+    ] = 10.0
+    leave_s: Annotated[
+        float,
+        Setting(
+            "how long a node that is found no more stays the home of its channels",
+            seconds(0, 30 * 86_400),
+        ),
+    ] = 30.0
     node_token: Annotated[
         str,
         Setting(
@@ -132,6 +193,19 @@ class NodeSettings(AccessSettings):
             raise BadValue("--node", self.node, "give --node and --members together")
         if not self.node:
             return
+        if is_list(self.members):
+            self._check_list()
+        elif self.lease_s < 2 * self.look_s:
+            remedy = "give at least twice --look-s, or leases run out between two looks"
+            raise BadValue("--lease-s", self.lease_s, remedy)
+        if not self.access:
+            remedy = "give a file in which each node is a caller with the grant report"
+            raise BadValue("--access", "", remedy)
+        if not self.node_token and not self.tls_cert:
+            remedy = "give this node's token, or a certificate that the others know it by"
+            raise BadValue("--node-token", "", remedy)
+
+    def _check_list(self) -> None:
         if self.node not in members_of(self.members):
             raise BadValue("--members", self.members, f"name this node, {self.node!r}, too")
         tags: dict[int, str] = {}
@@ -140,12 +214,6 @@ class NodeSettings(AccessSettings):
             if other != name:
                 remedy = f"its positions would be those of {other!r}: give it another name"
                 raise BadValue("--members", name, remedy)
-        if not self.access:
-            remedy = "give a file in which each node is a caller with the grant report"
-            raise BadValue("--access", "", remedy)
-        if not self.node_token and not self.tls_cert:
-            remedy = "give this node's token, or a certificate that the others know it by"
-            raise BadValue("--node-token", "", remedy)
 
 
 def suppress_settings(settings: NodeSettings) -> SuppressSettings:
@@ -177,6 +245,7 @@ def peer_settings(settings: NodeSettings) -> RedisSettings:
     """How this node speaks to the others."""
     tls = bool(settings.tls_cert)
     return RedisSettings(
+        tls_name=tls_name(settings),
         password=settings.node_token,
         timeout_us=_timeout_us(settings),
         tls=tls,
@@ -185,6 +254,11 @@ def peer_settings(settings: NodeSettings) -> RedisSettings:
         tls_key=settings.tls_key if tls else "",
         client_name=settings.node,
     )
+
+
+def tls_name(settings: NodeSettings) -> str:
+    """What the other nodes' certificates are for, if not their addresses."""
+    return parse_dns(settings.members, "--members")[0] if settings.members.startswith(DNS) else ""
 
 
 def _timeout_us(settings: NodeSettings) -> int:

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar, final
 
 from sluicegate.apps.pubsub.channel import ChannelKey, Gap, Message
-from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
+from sluicegate.apps.pubsub.feed import (
+    Feed,
+    FeedWindow,
+    RemoteReading,
+    message_of,
+    name_of,
+    of_home,
+)
 from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
-from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
+from sluicegate.apps.pubsub.node_settings import NodeSettings, tls_name
 from sluicegate.apps.pubsub.presence import Member, Place
 from sluicegate.apps.pubsub.service import HistoryPage
 from sluicegate.client.pubsub import PubSubClient
@@ -26,7 +33,6 @@ from sluicegate.contracts.errors import (
     BadValue,
     Forbidden,
     Refused,
-    SluicegateError,
     Unauthenticated,
     Unavailable,
 )
@@ -49,8 +55,9 @@ _BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
 class Peer:
     """Another node."""
 
-    def __init__(self, client: PubSubClient) -> None:
+    def __init__(self, client: PubSubClient, endpoint: Endpoint | None = None) -> None:
         self.client = client
+        self.endpoint = endpoint
         self.under_way = 0
         self.feeds: dict[ChannelKey, Feed] = {}
         self._connected = False  # at the last look, and how often it had broken by then
@@ -71,25 +78,51 @@ class Peer:
 class Nodes:
     """Made within the loop that uses it; `close` ends what it has started."""
 
-    def __init__(self, settings: NodeSettings, cluster: ClusterNode, parts: int = 1) -> None:
-        """`parts` of a log that all nodes share; 1 is files, each node's own."""
+    def __init__(
+        self,
+        settings: NodeSettings,
+        cluster: ClusterNode,
+        members: Mapping[str, Endpoint],
+        parts: int = 0,
+    ) -> None:
+        """`parts` of a log that all nodes share; 0 is files, each node's own."""
         self.refused: dict[str, int] = {}
         self.forwarded = 0
         self._name = settings.node
         self._cluster = cluster
         self._forward_s = settings.forward_s
         self._under_way_max = settings.forwards_max
-        members = members_of(settings.members)
-        self._homes = Rendezvous(dict.fromkeys(members, 1.0))
-        self._parts = homes_of_parts(members, parts) if parts > 1 else ()
+        self._settings = settings
+        self._count_parts = parts
         self._window = FeedWindow(settings.feed_bytes)
-        self._peers: Mapping[str, Peer] = {
-            name: Peer(_client_of(settings, endpoint))
-            for name, endpoint in members.items()
-            if name != settings.node
-        }
+        self._peers: dict[str, Peer] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self.change_members(members)
+
+    def change_members(self, members: Mapping[str, Endpoint]) -> None:
+        """Take over who there is; who reads from a node that is none any more is to be moved."""
+        self._homes = Rendezvous(dict.fromkeys(members, 1.0))
+        parts = self._count_parts
+        self._parts = homes_of_parts(members, parts) if parts else ()
+        for name, peer in list(self._peers.items()):
+            if members.get(name) != peer.endpoint:
+                del self._peers[name]
+                self._end(self._close_peer(peer))
+        for name, endpoint in members.items():
+            if name != self._name and name not in self._peers:
+                self._peers[name] = Peer(_client_of(self._settings, endpoint), endpoint)
+
+    async def _close_peer(self, peer: Peer) -> None:
+        peer.look(live=False)
+        for feed in list(peer.feeds.values()):
+            await feed.close()
+        await peer.client.close()
+
+    def _end(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def start(self) -> None:
         """Begin to look at who is connected."""
@@ -111,6 +144,18 @@ class Nodes:
         else:
             home = self._homes.owner(name_of(key))
         return "" if home == self._name else home
+
+    def peer(self, home: str) -> Peer:
+        """A home elsewhere."""
+        return self._peers[home]
+
+    def home_of_part(self, part: int) -> str:
+        """The home of a part of a shared log."""
+        return self._parts[part]
+
+    def parts_of(self, name: str) -> Sequence[int]:
+        """The parts of a shared log that have their home at a node."""
+        return [part for part, home in enumerate(self._parts) if home == name]
 
     async def publish(self, home: str, key: ChannelKey, data: object) -> int:
         """Have a message accepted at its channel's home."""
@@ -148,7 +193,7 @@ class Nodes:
         try:
             return await ask(peer.client)
         except (Unavailable, Unauthenticated, Forbidden) as error:
-            raise _of_home(home, error) from None
+            raise of_home(f"the node {home}, which is the channel's home,", error) from None
         finally:
             suspecting.cancel()
             peer.under_way -= 1
@@ -190,7 +235,7 @@ class Nodes:
                     size += messages[-1].size
                 after = messages[-1].position
         except (Unavailable, Unauthenticated, Forbidden) as error:
-            raise _of_home(home, error) from None
+            raise of_home(f"the node {home}, which is the channel's home,", error) from None
         return HistoryPage(messages, cut, newest, gap)
 
     def state(self) -> object:
@@ -220,9 +265,7 @@ class Nodes:
             if peer.feeds.get(feed.key) is feed:
                 del peer.feeds[feed.key]
                 feed.stop()
-                task = asyncio.get_running_loop().create_task(feed.close())
-                self._ends.add(task)
-                task.add_done_callback(self._ends.discard)
+                self._end(feed.close())
 
     async def _look(self) -> None:
         """Tell who reads what has its home on a node that does not answer any more."""
@@ -233,17 +276,14 @@ class Nodes:
                 peer.look(live=name in live)
 
 
-def _of_home(home: str, error: SluicegateError) -> Unavailable:
-    detail = error.detail if isinstance(error, Unavailable) else f"it refuses this node: {error}"
-    return Unavailable(f"the node {home}, which is the channel's home,", detail)
-
-
 def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
     connecting: dict[str, Any] = {"proxy": None, "max_size": ANSWER_BYTES_MAX}
     scheme = "ws"
     if settings.tls_cert:
         scheme = "wss"
         connecting["ssl"] = _context_of(settings)
+        if name := tls_name(settings):
+            connecting["server_hostname"] = name
     return PubSubClient(
         f"{scheme}://{endpoint}",
         token=settings.node_token,

@@ -99,6 +99,10 @@ class Presence:
         if not members:
             del self._members[key]
 
+    def forget(self, key: ChannelKey) -> None:
+        """A channel's home is elsewhere now, and so is who is in it."""
+        self._count -= len(self._members.pop(key, ()))
+
     # Owners.
 
     def owner(self, place: Place) -> Owner | None:

@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.pubsub.channel import (
+    NOBODY,
     Channel,
     ChannelKey,
     ChannelReading,
@@ -40,7 +41,7 @@ from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.reasons import CHANNEL_LIMITED, HOME_UNAVAILABLE, SUPPRESSED
 from sluicegate.contracts.request import Request
@@ -51,6 +52,7 @@ PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each mess
 _SECOND_US: Final = 1_000_000
 _DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
 HOME_RETRY_US: Final = 1_000_000
+FOLLOW_S: Final = 0.1
 LEAVE_TRIES: Final = 30
 LEAVE_RETRY_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -70,6 +72,10 @@ class Elsewhere(Protocol):
 
     def home_of(self, key: ChannelKey) -> str:
         """Return the home of a channel; "" if it is here."""
+        ...
+
+    def peer(self, home: str) -> object:
+        """Return what reads at a home, the same as long as it does."""
         ...
 
     async def publish(self, home: str, key: ChannelKey, data: object) -> int:
@@ -112,8 +118,14 @@ class PubSub:
         usage: UsageMeter | None = None,
         presence: Presence | None = None,
         channel_ratio: int = 0,
+        *,
+        found: bool = False,
     ) -> None:
-        """With `channel_ratio`, a channel alone is held to so many times its account's limit."""
+        """With `channel_ratio`, a channel alone is held to so many times its account's limit.
+
+        Nodes may be `found`, and not said, and then come and go.
+        """
+        self.found = found
         self.histories = histories
         self.limiter = limiter
         self.refused: dict[str, int] = {}
@@ -123,6 +135,7 @@ class PubSub:
         self._presence = Presence(1, 1) if presence is None else presence
         self._channel_ratio = channel_ratio
         self._ends: set[asyncio.Task[None]] = set()
+        self._readings: dict[ChannelReading, object] = {}  # and where each reads
 
     def is_node(self, identity: Identity) -> bool:
         """Whether this is another node of the cluster, which speaks for accounts."""
@@ -270,16 +283,50 @@ class PubSub:
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
-            return self._elsewhere.subscribe(home, key, after)
+            reading = self._elsewhere.subscribe(home, key, after)
+            self._readings[reading] = self._elsewhere.peer(home)
+            return reading
         history = self.histories.of(key)
         foreign = history.foreign(after)
-        return history.channel(key).subscribe(after, history.newest, foreign=foreign)
+        local = history.channel(key).subscribe(after, history.newest, foreign=foreign)
+        self._readings[local] = history
+        return local
+
+    def move_readings(self) -> None:
+        """Tell who reads where a channel's home is no more."""
+        for reading, where in list(self._readings.items()):
+            home = "" if self._elsewhere is None else self._elsewhere.home_of(reading.key)
+            now: object = self.histories.find(reading.key)
+            if home and self._elsewhere is not None:
+                now = self._elsewhere.peer(home)
+            if now is not None and now is not where:
+                reading.wake.move()
+
+    async def follow(self, reading: ChannelReading) -> ChannelReading:
+        """Read on at a channel's new home, from where one is, when that is there."""
+        reading.wake = NOBODY
+        account, name = reading.key
+        while True:
+            try:
+                new = self.subscribe(account, name, reading.position)
+                try:
+                    while (begun := new.begun) is not None:
+                        await begun
+                except BaseException:
+                    self.unsubscribe(new)
+                    raise
+            except SluicegateError:  # it is none yet, or does not know this node yet
+                await asyncio.sleep(FOLLOW_S)
+            else:
+                return new
 
     def unsubscribe(self, reading: ChannelReading) -> None:
         """Read no more."""
         reading.close()
-        if self._elsewhere is None or not self._elsewhere.home_of(reading.key):
-            self.histories.of(reading.key).release(reading.key)
+        self._readings.pop(reading, None)
+        history = self.histories.find(reading.key)
+        if history is not None:
+            history.release(reading.key)
 
     async def read(
         self,
@@ -328,10 +375,11 @@ class PubSub:
 
     def _home_of(self, key: ChannelKey, *, here: bool) -> str:
         home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
-        if home and here:
+        if home and here and not self.found:
             detail = f"its home is {home}; start all nodes with the same --members and --event-log"
             raise Unavailable("the channel", detail)
-        if not home and self.histories.of(key).lost_to:
+        # Nodes that find each other may disagree for a moment, and a home may not be one yet.
+        if (home and here) or (not home and self.histories.find(key) is None):
             decision = Decision(False, 0, HOME_RETRY_US, HOME_RETRY_US, HOME_UNAVAILABLE, "home")
             self._count(decision)
             raise Refused(decision)

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Subscription
+from sluicegate.apps.pubsub.channel import NOBODY, NOW, ChannelKey, ChannelReading, Subscription
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
 from sluicegate.apps.pubsub.service import PubSub
@@ -95,6 +95,9 @@ class _Wake:
     def clear(self) -> None:
         pass
 
+    def move(self) -> None:
+        self._session.move(self._subscription)
+
 
 @final
 class PubSubSession:
@@ -102,8 +105,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_names", "_of_node", "_owner", "_service", "_socket", "_subscriptions", "_taken_bytes",
-        "_taken_max", "_tasks", "_waiting",
+        "_moves", "_names", "_of_node", "_owner", "_service", "_socket", "_subscriptions",
+        "_taken_bytes", "_taken_max", "_tasks", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +140,7 @@ class PubSubSession:
         self._names: dict[ChannelReading, str] = {}  # what the client calls their channels
         self._waiting: dict[ChannelReading, None] = {}  # those that have something, in their order
         self._tasks: set[asyncio.Task[None]] = set()
+        self._moves: set[asyncio.Task[None]] = set()
         self._awake = False
         self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
         self._closed = False
@@ -181,6 +185,8 @@ class PubSubSession:
         self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
+        for move in self._moves:
+            move.cancel()
         for subscription in self._subscriptions.values():
             self._service.unsubscribe(subscription)
         self._subscriptions.clear()
@@ -361,6 +367,32 @@ class PubSubSession:
         self._waiting[subscription] = None
         if not self._awake:
             self._wake()
+
+    def move(self, subscription: ChannelReading) -> None:
+        """Its channel has another home: read on there, and have its members entered there."""
+        if self._of_node:
+            subscription.interrupt()  # it finds out by itself
+            return
+        if any(place.key == subscription.key for place in self._owner.places):
+            self._socket.drain()  # who comes again enters again
+            return
+        subscription.wake = NOBODY
+        self._waiting.pop(subscription, None)
+        task = asyncio.get_running_loop().create_task(self._follow(subscription))
+        self._moves.add(task)
+        task.add_done_callback(self._moves.discard)
+
+    async def _follow(self, old: ChannelReading) -> None:
+        new = await self._service.follow(old)
+        channel = self._names.get(old)
+        if channel is None:  # meanwhile nobody reads there
+            self._service.unsubscribe(new)
+            return
+        self._forget(old)
+        self._subscriptions[channel] = new
+        self._names[new] = channel
+        new.wake = _Wake(self, new)
+        self.wake(new)
 
     def _wake(self) -> None:
         if not (self._awake or self._closed or self._socket.blocked or self._asleep_until):

@@ -23,6 +23,9 @@ class Socket(Protocol):
     def proceed(self) -> None:
         """Read on: something that was under way is answered."""
 
+    def drain(self) -> None:
+        """Answer what is under way, say goodbye, close: it is to come again."""
+
 
 class SocketSession(Protocol):
     """What is said on one connection. Nothing is called after `close`."""

@@ -483,7 +483,10 @@ async def _connect(
         await loop.create_unix_connection(lambda: connection, endpoint.path)
     else:
         tls = tls_context(settings) if settings.tls else None
-        await loop.create_connection(lambda: connection, endpoint.host, endpoint.port, ssl=tls)
+        name = (settings.tls_name or None) if tls is not None else None
+        await loop.create_connection(
+            lambda: connection, endpoint.host, endpoint.port, ssl=tls, server_hostname=name
+        )
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -89,6 +89,7 @@ class RedisSettings:
     tls_key: str = ""
     tls_verify: bool = True
     tls_check_host: bool = True
+    tls_name: str = ""  # that the certificate must be for; else the host that is connected to
     # From the write of a call to its reply. The price of a dead server until its breaker opens.
     timeout_us: int = bounded(10_000, 100, 3_600_000_000)
     # Connecting, TLS, HELLO and a first answer, all together.

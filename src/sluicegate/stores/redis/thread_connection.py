@@ -218,7 +218,9 @@ class ThreadConnection:
         return (
             sock
             if self._tls is None
-            else self._tls.wrap_socket(sock, server_hostname=endpoint.host)
+            else self._tls.wrap_socket(
+                sock, server_hostname=self._settings.tls_name or endpoint.host
+            )
         )
 
 
