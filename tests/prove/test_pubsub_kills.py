@@ -1,11 +1,13 @@
 """A million messages over three nodes that are killed under them: accepted is delivered, or told.
 
-A slice in CI is 30,000 messages. Each channel's messages are counted at a node that is not killed.
+A slice in CI is 30,000 messages; SLUICEGATE_PROVE_MESSAGES is another number. Each channel's
+messages are counted at a node that is not killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from tests.prove.seeds import seeds, whole
 if TYPE_CHECKING:
     from tests.engines.kafka import KafkaCluster
 
+MESSAGES = "SLUICEGATE_PROVE_MESSAGES"
 MILLION = 1_000_000
 IN_CI = 30_000
 FLAGS = ("--account-rate", "0", "--channel-rate", "0", "--history-bytes", str(1 << 32))
@@ -38,7 +41,7 @@ def test_the_same_with_the_history_in_kafka(kafka_trio: KafkaCluster, tmp_path: 
 
 
 def prove(tmp_path: Path) -> None:
-    messages = MILLION if whole() else IN_CI
+    messages = int(os.environ.get(MESSAGES, MILLION if whole() else IN_CI))
     with PubSubCluster(tmp_path, 3, *FLAGS) as cluster:
         run = asyncio.run(
             publish_under_kills(cluster, messages=messages, kills=max(4, messages // 25_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -66,7 +67,10 @@ class Subscriber:
     def next(self) -> tuple[str, Any]:
         """The next event's name and data."""
         name, data = "", None
+        end_s = time.monotonic() + PATIENCE_S  # heartbeats alone are no answer
         while line := self._reply.readline().decode():
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"no event in {PATIENCE_S:g} s")
             field, _, value = line.rstrip("\n").partition(": ")
             if field == "event":
                 name = value
