@@ -11,9 +11,12 @@ A publisher sends so many messages at once, and the next when all subscribers ha
 Others work on the machine too, so what is compared is deliveries for each second of CPU time of the
 server, all its threads; the wall clock is printed beside it.
 
-One message at a time is one write a subscriber for everybody, and the kernel's send is nearly all
-that it costs: there all three are alike, and the bar of twice the bare broadcast is missed. It is
-met where messages come together, since a subscriber's are one write here.
+One message at a time is one write a subscriber for everybody, and there the bar of twice the bare
+broadcast is out of reach. On two shared cores (Python 3.11, interpreted, three rounds) a delivery
+took 8.5 to 11.7 us of CPU here and 7.6 to 11.7 in the bare broadcast; a loop on uvloop that does
+nothing but `transport.write` of a frame that is ready took 5.7 to 7.8 where the bare one took 9.4
+to 10.9, so 1.4 to 1.7 times the bare broadcast is all that any Python could be. Some 4.5 us are the
+kernel's send. The bar is met where messages come together, since a subscriber's are one write here.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ class Channel:
     """One channel. `cut` is the last position that it may have had and has no more."""
 
     __slots__ = (
-        "bucket", "cut", "key", "messages", "pending", "readers", "removed", "share", "subscribers",
+        "bucket", "cut", "key", "messages", "newest", "pending", "readers", "removed", "share",
+        "subscribers",
     )  # fmt: skip
 
     def __init__(self, key: ChannelKey, cut: int, bucket: TokenBucket | None) -> None:
@@ -86,6 +87,7 @@ class Channel:
         self.bucket = bucket
         self.share: ChannelShare | None = None
         self.messages: deque[Message] = deque()
+        self.newest: tuple[Message, ...] = ()  # the last one, as all who have read the rest take it
         self.removed = 0  # from the front of `messages`, ever
         self.pending = 0  # published, and not durable yet
         self.subscribers: set[Subscription] = set()
@@ -99,6 +101,7 @@ class Channel:
     def append(self, message: Message) -> None:
         """Add a message, and wake who waits for one."""
         self.messages.append(message)
+        self.newest = (message,)
         for subscriber in self.subscribers:
             subscriber.wake.set()
 
@@ -268,6 +271,11 @@ class Subscription:
         """
         self.wake.clear()
         channel = self.channel
+        newest = channel.removed + len(channel.messages)
+        if self._next == newest - 1 and self._gap is None and channel.messages and count > 0:
+            self._next = newest
+            self.position = channel.newest[0].position
+            return channel.newest
         pieces: list[Piece] = []
         if self._gap is not None:
             pieces.append(self._gap)
@@ -278,8 +286,8 @@ class Subscription:
             self._next, self.position = channel.removed, channel.cut
         # By index: a deque is quick near its ends, and most take from the newest.
         messages = channel.messages
-        at, size, newest = self._next - channel.removed, 0, len(messages)
-        end = min(at + count, newest)
+        at, size, end = self._next - channel.removed, 0, len(messages)
+        end = min(at + count, end)
         while at < end and size < bytes_max:
             message = messages[at]
             pieces.append(message)
@@ -287,7 +295,7 @@ class Subscription:
             size += message.size
             at += 1
         self._next = at + channel.removed
-        if at < newest:
+        if at < len(messages):
             self.wake.set()
         return pieces
 

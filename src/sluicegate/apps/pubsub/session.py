@@ -90,7 +90,10 @@ class _Wake:
         self._subscription = subscription
 
     def set(self) -> None:
-        self._session.wake(self._subscription)
+        session = self._session
+        session._waiting[self._subscription] = None
+        if not session._awake:
+            session._wake()
 
     def clear(self) -> None:
         pass
