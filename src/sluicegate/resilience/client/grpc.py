@@ -49,6 +49,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
+HOST_FIELD: Final = "x-sluicegate-host"  # between an attempt and the channels to hosts
 _MS: Final = re.compile(r"[0-9]{1,9}")
 _CODES: Final = grpc.StatusCode
 _KINDS: Final = {
@@ -106,10 +107,12 @@ def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[An
 class _Door:
     """What both interceptors know of their backend."""
 
-    def __init__(self, client: ResilientClient, backend: str, idempotent: Collection[str]) -> None:
-        if client.hosts is not None:
+    def __init__(
+        self, client: ResilientClient, backend: str, idempotent: Collection[str], routed: bool
+    ) -> None:
+        if client.hosts is not None and not routed:
             # An interceptor cannot say where its channel connects.
-            remedy = "give gRPC a client without hosts, and name them in the channel's target"
+            remedy = "open the channel with `host_channel` or `async_host_channel` of grpc_hosts.py"
             raise BadValue("client.hosts", client.hosts, remedy)
         self.client = client
         self._backend = backend
@@ -117,7 +120,7 @@ class _Door:
 
     def request_of(self, details: Any) -> Request:
         """Return what the policies judge by; the call's own time-out and class bind it."""
-        method, timeout = _text(details.method), details.timeout
+        method, timeout = text_of(details.method), details.timeout
         return Request(
             method,
             shard=self._backend,
@@ -128,11 +131,13 @@ class _Door:
 
     def is_idempotent(self, details: Any) -> bool:
         """Whether the call may be carried out twice."""
-        return _text(details.method) in self._idempotent
+        return text_of(details.method) in self._idempotent
 
     def attempt_of(self, details: Any, call: Call) -> _Details:
         """Return the details of one attempt."""
-        claims = class_claims(call.request.criticality) if call.makes_claims else ()
+        claims = list(class_claims(call.request.criticality)) if call.makes_claims else []
+        if call.host:
+            claims.append((HOST_FIELD, call.host))
         return _details(details, call.left_us / 1_000_000, claims)
 
     def stream_of(self, details: Any) -> _Details:
@@ -152,13 +157,21 @@ class ResilientInterceptor(
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """For `grpc.intercept_channel`. A `future` of a unary call is returned when it has ended."""
+    """For `grpc.intercept_channel`. A `future` of a unary call is returned when it has ended.
+
+    `routed` is for a channel that goes by the host of each attempt, as `grpc_hosts.py` makes it.
+    """
 
     def __init__(
-        self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
+        self,
+        client: ResilientClient,
+        backend: str,
+        *,
+        idempotent: Collection[str] = (),
+        routed: bool = False,
     ) -> None:
         client.refuse_hedges("grpc.intercept_channel")
-        self._door = _Door(client, backend, idempotent)
+        self._door = _Door(client, backend, idempotent, routed)
 
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
@@ -194,9 +207,14 @@ class AsyncResilientInterceptor:
     """For asyncio channels; `all` are the interceptors to hand over, one for each kind of call."""
 
     def __init__(
-        self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
+        self,
+        client: ResilientClient,
+        backend: str,
+        *,
+        idempotent: Collection[str] = (),
+        routed: bool = False,
     ) -> None:
-        door = _Door(client, backend, idempotent)
+        door = _Door(client, backend, idempotent, routed)
         self.all: Sequence[grpc.aio.ClientInterceptor] = (
             _AsyncUnary(door),
             _AsyncUnaryStream(door),
@@ -294,5 +312,6 @@ def _values(metadata: Metadata, name: str) -> list[str]:
     return [value.decode("latin-1") if isinstance(value, bytes) else value for value in found]
 
 
-def _text(method: str | bytes) -> str:
+def text_of(method: str | bytes) -> str:
+    """Return the name of a method, which asyncio has as bytes."""
     return method.decode("ascii") if isinstance(method, bytes) else method
