@@ -15,6 +15,8 @@ A request that breaks whatever host serves it is no host's fault. A key that has
 somewhere; so a hot key that fails on a few bad hosts and succeeds on the others hides none of them.
 
 A sweep of a second is not the usual ten: a host that fails fast does its harm in the first ones.
+Whoever comes to `failures_in_row` is looked at a quarter of a sweep later, if it still has no
+success by then: of 500 calls a second to ten hosts, one that fails is out after 0.3 to 0.6 s.
 A slow one must have been slow for `latency_sweeps` of them in a row, more than the window holds:
 where work varies, one second of long calls raises a p95 threefold for as long as it is in there.
 
@@ -98,6 +100,8 @@ class HostStanding(NamedTuple):
     reason: str
 
 
+_NEVER_US: Final = 1 << 62
+
 # Given each ejection and each return, with the instant. May not raise, and must be quick.
 OutlierListener: TypeAlias = Callable[[HostVerdict, int], None]
 
@@ -160,6 +164,7 @@ class Outlier:
         "_failed_on",
         "_hosts",
         "_listeners",
+        "_look_us",
         "_panics",
         "_recorded",
         "_returns",
@@ -179,6 +184,7 @@ class Outlier:
         self._hosts: dict[str, _Host] = {}
         self._failed_on: dict[str, tuple[str, ...]] = {}  # by key, no success between
         self._sweep_us = 0
+        self._look_us = _NEVER_US  # an early one, while somebody fails in a row
         self._listeners: list[OutlierListener] = []
         self.out: tuple[str, ...] = ()  # who is ejected now
         self._panics = False
@@ -208,8 +214,7 @@ class Outlier:
         self, host: str, result: CallResult[object], took_us: int, key: str, now_us: int
     ) -> None:
         """Record how a call to a host went; a host outside of the group is ignored."""
-        if now_us >= self._sweep_us:
-            self.sweep(now_us)
+        self._keep_up(now_us)
         entry = self._hosts.get(host)
         kind = result.kind
         if entry is None or kind in {
@@ -224,6 +229,8 @@ class Outlier:
                 entry.requests.add(1, now_us)
                 entry.failures.add(1, now_us)
                 entry.row += 1
+                if entry.row == self.settings.failures_in_row:
+                    self._look_us = min(self._look_us, now_us + self.settings.sweep_us // 4)
             return
         if self._failed_on:
             self._failed_on.pop(key, None)
@@ -234,8 +241,7 @@ class Outlier:
 
     def weight(self, host: str, now_us: int) -> float:
         """The host's share beside others: 0 while it is out, unless nearly all are."""
-        if now_us >= self._sweep_us:
-            self.sweep(now_us)
+        self._keep_up(now_us)
         entry = self._hosts.get(host)
         if entry is None:
             return 0.0
@@ -250,9 +256,24 @@ class Outlier:
     def sweep(self, now_us: int) -> list[HostVerdict]:
         """Look at all hosts at once; done by itself every `sweep_us` with the next call."""
         self._sweep_us = now_us + self.settings.sweep_us
+        return self._judge(now_us, early=False)
+
+    def _keep_up(self, now_us: int) -> None:
+        """Sweep if it is time; an early look is for those who fail in a row."""
+        if now_us >= self._sweep_us:
+            self.sweep(now_us)
+        elif now_us >= self._look_us:
+            self._judge(now_us, early=True)
+
+    def _judge(self, now_us: int, *, early: bool) -> list[HostVerdict]:
+        self._look_us = _NEVER_US
         least = self.settings.requests_min
         stats = [host.host_stats(name, least, now_us) for name, host in self._hosts.items()]
-        verdicts = self._lasting(sweep(stats, self.settings, now_us, self._chance.draw()))
+        verdicts = sweep(stats, self.settings, now_us, self._chance.draw())
+        if early:
+            verdicts = [verdict for verdict in verdicts if verdict.reason != LATENCY]
+        else:
+            verdicts = self._lasting(verdicts)
         for verdict in verdicts:
             host = self._hosts[verdict.name]
             if verdict.ejected:

@@ -1,0 +1,100 @@
+"""Ejections on virtual time: none without a reason in a day, and a failing host out in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Final, final
+
+import pytest
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.durations import Lognormal
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.rigs.hosts import NO_PENALTY, HostsRig, balanced, play
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.policies.outlier import OutlierSettings
+from tests.prove.seeds import seeds
+
+S: Final = 1_000_000
+HOUR: Final = 3_600 * S
+# One call in a hundred fails somewhere, and at noon all are a third slower for five minutes.
+DAY: Final = HostsRig(
+    arrivals=Poisson(10),
+    service=Lognormal(200_000.0, 1.0),
+    timeout_us=10 * S,
+    gray=0,
+    errors=0.01,
+    speed_profile=SpeedProfile(((12 * HOUR, 0.7), (12 * HOUR + 300 * S, 1.0))),
+    span_us=24 * HOUR,
+)
+# From the tenth second on one of ten answers with an error at once.
+FAILING: Final = HostsRig(
+    arrivals=Poisson(500), gray=1, fails=1.0, gray_from_us=10 * S, span_us=13 * S
+)
+
+
+@final
+class FirstOut:
+    """A picker that remembers when somebody was left out first, and who."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.at_us = -1
+        self.hosts: Collection[str] = ()
+
+    def pick(self, key: str, now_us: int) -> Any:
+        found = self._inner.pick(key, now_us)
+        if self.at_us < 0 and self._inner.out():
+            self.at_us, self.hosts = now_us, tuple(self._inner.out())
+        return found
+
+    def out(self) -> Collection[str]:
+        found: Collection[str] = self._inner.out()
+        return found
+
+
+def first_out(rig: HostsRig, seed: int, **settings: Any) -> FirstOut:
+    """Choose without pricing failures, so that ejection alone keeps calls from the host."""
+    pickers: list[FirstOut] = []
+
+    def make(rig: HostsRig, source: RandomSource) -> FirstOut:
+        make_inner = balanced(settings=NO_PENALTY, outlier=OutlierSettings(**settings))
+        pickers.append(FirstOut(make_inner(rig, source)))
+        return pickers[0]
+
+    play(rig, make, seed)
+    return pickers[0]
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=8, part=1))
+def test_in_a_day_no_healthy_host_is_left_out(seed: int) -> None:
+    run = play(DAY, balanced(), seed)
+    assert run.calls > 850_000
+    assert (run.false_ejections, run.out_max) == (0, 0), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_ten_minutes_of_it_no_healthy_host_is_left_out(seed: int) -> None:
+    run = play(replace(DAY, span_us=600 * S), balanced(), seed)
+    assert (run.false_ejections, run.out_max) == (0, 0), f"seed {seed}"
+
+
+def test_a_rule_that_takes_chance_for_evidence_leaves_healthy_hosts_out() -> None:
+    """The control."""
+    hasty = OutlierSettings(failures_in_row=1)
+    assert play(replace(DAY, span_us=600 * S), balanced(outlier=hasty), 0).false_ejections > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_host_that_fails_is_out_within_a_second(seed: int) -> None:
+    found = first_out(FAILING, seed)
+    assert found.hosts == ("host-0",)
+    assert FAILING.gray_from_us < found.at_us <= FAILING.gray_from_us + S
+
+
+def test_without_the_rules_for_failures_it_stays() -> None:
+    """The control."""
+    off = {"failures_in_row": 0, "failure_percent": 0, "deviations": 0.0}
+    assert first_out(FAILING, 0, **off).hosts == ()
