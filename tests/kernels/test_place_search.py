@@ -119,6 +119,19 @@ def test_where_work_is_as_quick_as_in_calm_fewer_are_not_tried() -> None:
     assert min(engine.numbers) == 8
 
 
+def test_a_line_longer_than_a_window_is_slow_though_nothing_begins_and_ends_in_one() -> None:
+    engine = Engine(8, 40_000, 0.4 * capacity(8, 40_000), even=True, patience_us=300_000).run(3)
+    engine.per_s = 3 * capacity(8, 40_000)
+    engine.run(3)
+    assert engine.search.places <= 16
+    engine.per_s = 0.4 * capacity(8, 40_000)
+    engine.run(4)
+    assert engine.search.places == MOST
+    engine.per_s = 3 * capacity(8, 40_000)
+    engine.run(3)
+    assert engine.search.places <= 16
+
+
 def test_what_is_slow_and_has_places_to_spare_is_left_alone() -> None:
     engine = Engine(32, 10_000, 500.0).run(3)
     engine.work_us = 40_000

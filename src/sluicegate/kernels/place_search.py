@@ -46,6 +46,7 @@ _DRAINING: Final = 1
 _TRYING: Final = 2
 _FULL_SHARE: Final = 0.8  # of the ends in a window, that saw no place free
 _SLOW: Final = 1.4  # times as long as usual
+_UNTIMED: Final = 0.75  # of a window, that work takes at least of which too little is timed
 _HELPED: Final = 0.7  # of the time before: fewer places made it shorter
 _LOSS: Final = 0.08  # of what is done, which is none
 _NOISE_MAX: Final = 0.25
@@ -179,7 +180,9 @@ class PlaceSearch:
 
     def _mean_us(self) -> float:
         """What work took that began in this window; 0 if too little of it ended in it."""
-        return self._timed_us / self._timed if self._timed * 4 >= self._ends else 0.0
+        return (
+            self._timed_us / self._timed if self._timed * 4 >= self._ends else _UNTIMED * passed_us
+        )
 
     def _is_full(self) -> bool:
         """Whether the places bind, or let in what is too late for anybody when it ends."""
@@ -203,7 +206,9 @@ class PlaceSearch:
             self._base_us /= 2.0
         self._base_ends += ends
         self._base_us += passed_us
-        slow = now_us >= self._sure_until_us or mean_us > _SLOW * self._usual_us
+        # Of what takes as long as a window hardly anything begins and ends in it.
+        took_us = mean_us if mean_us > 0.0 else _UNTIMED * passed_us
+        slow = now_us >= self._sure_until_us or took_us > _SLOW * self._usual_us > 0.0
         if not slow:
             self._grow()
         elif now_us >= self._next_us and self._base_ends > 0:
