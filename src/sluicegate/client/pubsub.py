@@ -15,24 +15,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeAlias, final
+from typing import Any, Final, Self, final
 from urllib.parse import urlsplit
 
+from sluicegate.client.channel_subscription import ChannelSubscription
+from sluicegate.client.pubsub_messages import (
+    SERVICE,
+    LostContinuity,
+    PubSubMember,
+    PubSubMessage,
+    PubSubPage,
+    Received,
+    error_of,
+    handshake_error,
+    message_of,
+)
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
     BadValue,
-    Forbidden,
     MissingPackage,
     Refused,
     SluicegateError,
-    Unauthenticated,
     Unavailable,
 )
-from sluicegate.contracts.reasons import OVERLOADED, REASONS
 from sluicegate.kernels.backoff import Backoff, BackoffSettings
 from sluicegate.system import SystemChance
 
@@ -43,61 +50,22 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "websockets", "pubsub") from None
 
+__all__ = [
+    "ChannelSubscription",
+    "LostContinuity",
+    "PubSubClient",
+    "PubSubMember",
+    "PubSubMessage",
+    "PubSubPage",
+    "Received",
+]
+
 SUBPROTOCOL: Final = Subprotocol("sluicegate.pubsub.v1")
 PATH: Final = "/v1/socket"
 UNDER_WAY_MAX: Final = 256  # publishes that wait for their answer; more wait to be sent
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
-_SERVICE: Final = "the pub/sub service"
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
-
-
-class PubSubMessage(NamedTuple):
-    """One message of a channel. To resume behind it, give `after=position`.
-
-    What a `member` did, and not published, has `presence`: enter, update or leave.
-    """
-
-    position: int
-    at_us: int
-    channel: str
-    data: Any
-    presence: str | None = None
-    member: str | None = None
-
-
-class PubSubMember(NamedTuple):
-    """One who is in a channel, since it last entered or was updated."""
-
-    member: str
-    data: Any
-    position: int
-
-
-class LostContinuity(NamedTuple):
-    """What was accepted after `after` and before `before` cannot be read any more.
-
-    `lost` is how many, None where nobody can tell.
-    """
-
-    after: int
-    before: int
-    lost: int | None
-
-
-class PubSubPage(NamedTuple):
-    """Some messages of a channel. `cut` is the last position that may be missing before them.
-
-    `gap` is what is lost to one who knows all up to the position that was asked from.
-    """
-
-    messages: tuple[PubSubMessage, ...]
-    cut: int
-    newest: int  # of any channel of its node
-    gap: LostContinuity | None
-
-
-Received: TypeAlias = "PubSubMessage | LostContinuity"
 
 
 @final
@@ -177,7 +145,7 @@ class PubSubClient:
         """Messages behind a position that were accepted before, at most so many, oldest first."""
         page = await self._ask_in_time(self._reads, "read", channel, None, after=after, count=count)
         gap = page["gap"]
-        messages = [_message_of(channel, one) for one in page["messages"]]
+        messages = [message_of(channel, one) for one in page["messages"]]
         lost = None if gap is None else LostContinuity(gap["after"], gap["before"], gap["lost"])
         return PubSubPage(tuple(messages), page["cut"], page["newest"], lost)
 
@@ -227,7 +195,7 @@ class PubSubClient:
     async def close(self) -> None:
         """End the connection; what waits for an answer gets `Unavailable`."""
         self._closed = True
-        self._fail_all(Unavailable(_SERVICE, "this client is closed"))
+        self._fail_all(Unavailable(SERVICE, "this client is closed"))
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -256,7 +224,7 @@ class PubSubClient:
         except BaseException as error:
             await self.remove(subscription)
             if isinstance(error, TimeoutError):
-                raise Unavailable(_SERVICE, self._problem) from None
+                raise Unavailable(SERVICE, self._problem) from None
             raise
         if subscription.failure is not None:
             await self.remove(subscription)
@@ -308,7 +276,7 @@ class PubSubClient:
                 return await self._ask(kind, channel, **more)
         except TimeoutError:
             detail = f"no answer in {timeout_s:g} s; {self._problem}"
-            raise Unavailable(_SERVICE, detail) from None
+            raise Unavailable(SERVICE, detail) from None
 
     def _start(
         self,
@@ -343,20 +311,20 @@ class PubSubClient:
     def _send(self, text: str, answer: asyncio.Future[dict[str, Any]]) -> None:
         socket = self._socket
         if socket is None:
-            answer.set_exception(Unavailable(_SERVICE, self._problem))
+            answer.set_exception(Unavailable(SERVICE, self._problem))
             return
         task = asyncio.get_running_loop().create_task(socket.send(text))
 
         def sent(done: asyncio.Task[None]) -> None:
             if not done.cancelled() and done.exception() is not None and not answer.done():
-                answer.set_exception(Unavailable(_SERVICE, "the connection broke"))
+                answer.set_exception(Unavailable(SERVICE, "the connection broke"))
 
         task.add_done_callback(sent)
 
     async def _connect(self) -> None:
         """Return when there is a connection."""
         if self._closed:
-            raise Unavailable(_SERVICE, "this client is closed")
+            raise Unavailable(SERVICE, "this client is closed")
         if self._failure is not None:
             raise self._failure
         if self._task is None:
@@ -375,7 +343,7 @@ class PubSubClient:
             except InvalidStatus as error:
                 self._problem = str(error)
                 if error.response.status_code in self._final:
-                    self._give_up(_handshake_error(error.response.status_code, self._problem))
+                    self._give_up(handshake_error(error.response.status_code, self._problem))
                     return
             except (OSError, TimeoutError, WebSocketException) as error:
                 self._problem = str(error) or type(error).__name__
@@ -401,7 +369,7 @@ class PubSubClient:
             self._socket = None
             self.breaks += 1
             self._connected.clear()
-            self._fail_asked(Unavailable(_SERVICE, "the connection broke before the answer came"))
+            self._fail_asked(Unavailable(SERVICE, "the connection broke before the answer came"))
         return attempt
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -459,149 +427,6 @@ class PubSubClient:
         for answer in list(self._asked.values()):
             if not answer.done():
                 answer.set_exception(error)
-
-
-@final
-class ChannelSubscription:
-    """What is received of one channel: enter it, then iterate, or call `next`.
-
-    `position` is that of the last that was received, and where a later subscription can resume
-    once all that was received is taken.
-    """
-
-    def __init__(
-        self, client: PubSubClient, channel: str, after: int | None, *, presence: bool = False
-    ) -> None:
-        self.channel = channel
-        self.presence = presence
-        self.position = after
-        self.begun = asyncio.Event()
-        self.failure: SluicegateError | None = None
-        self.readers: int | None = None  # a node of a cluster reads for so many
-        self.full = False  # as much waits as may; more is asked for when it is taken
-        self._client = client
-        self._received: deque[Received] = deque()
-        self._some = asyncio.Event()
-        self._answer: asyncio.Future[dict[str, Any]] | None = None
-        self._active = False  # what comes is of the last time that it was asked for
-
-    async def __aenter__(self) -> Self:
-        await self._client.add(self)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.remove(self)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Received:
-        return await self.next()
-
-    async def next(self, timeout_ms: float | None = None) -> Received:
-        """The next message or loss; `TimeoutError` if there is none in time."""
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
-            while not self._received:
-                if self.failure is not None:
-                    raise self.failure
-                if self.full:
-                    self.full = False
-                    self._client.resubscribe(self)
-                self._some.clear()
-                await self._some.wait()
-        return self._received.popleft()
-
-    # What the client calls.
-
-    def expect(self, answer: asyncio.Future[dict[str, Any]]) -> None:
-        """What comes counts from this answer on."""
-        self._active = False
-        self._answer = answer
-        answer.add_done_callback(self._fail_if_refused)
-
-    def stop(self) -> None:
-        """What comes counts no more."""
-        self._active = False
-        self._answer = None
-
-    def take(self, message: Mapping[str, Any]) -> None:
-        """Keep what came."""
-        if not self._active:
-            return
-        if message["type"] == "gap":
-            lost = LostContinuity(message["after"], message["before"], message["lost"])
-            self.position = lost.before - 1
-            self._received.append(lost)
-        else:
-            self.position = message["position"]
-            if message["type"] == "presence" and not self.presence:
-                return
-            self._received.append(_message_of(self.channel, message))
-        self._some.set()
-        if len(self._received) >= self._client.buffer_max:
-            self.full = True
-            self._client.unsubscribe(self)
-
-    def fail(self, error: SluicegateError) -> None:
-        """Raise this once all that was received is taken."""
-        self.failure = error
-        self._some.set()
-        self.begun.set()
-
-    def begin(self, answer: asyncio.Future[dict[str, Any]], message: Mapping[str, Any]) -> None:
-        """What comes counts, if it was this that was asked for last."""
-        if answer is not self._answer:
-            return
-        self._active = True
-        if self.position is None:
-            self.position = message["position"]
-        self.begun.set()
-
-    def _fail_if_refused(self, answer: asyncio.Future[dict[str, Any]]) -> None:
-        if answer is not self._answer or answer.cancelled():
-            return
-        error = answer.exception()
-        # Without a connection it is asked for again when there is one.
-        if isinstance(error, SluicegateError) and not isinstance(error, Unavailable):
-            self.fail(error)
-
-
-def error_of(problem: Mapping[str, Any]) -> SluicegateError:
-    """What a refusal of the service is here."""
-    status, detail = problem.get("status"), str(problem.get("detail", ""))
-    if status == 400:
-        return BadValue(
-            str(problem.get("field")), problem.get("value"), str(problem.get("remedy", detail))
-        )
-    if status == 401:
-        return Unauthenticated(detail)
-    if status == 403:
-        return Forbidden(str(problem.get("who", "")), str(problem.get("grant", "")))
-    name = problem.get("reason")
-    if isinstance(name, str):
-        retry_us = int(float(problem.get("retry_after", 0)) * 1e6)
-        reason = REASONS.get(name, OVERLOADED)
-        if not reason.retryable:
-            retry_us = -1
-        return Refused(Decision(False, 0, retry_us, retry_us, reason, str(problem.get("rule", ""))))
-    return Unavailable(_SERVICE, detail)
-
-
-def _message_of(channel: str, one: Mapping[str, Any]) -> PubSubMessage:
-    return PubSubMessage(
-        one["position"],
-        one["at_us"],
-        channel,
-        one["data"],
-        one.get("presence"),
-        one.get("member"),
-    )
-
-
-def _handshake_error(status: int, problem: str) -> SluicegateError:
-    if status == 401:
-        return Unauthenticated("give the token of an account that the service knows")
-    return Unavailable(_SERVICE, problem)
 
 
 def _ignore(answer: asyncio.Future[dict[str, Any]]) -> None:
