@@ -183,7 +183,7 @@ class Queue:
         """Take that place."""
         book = self._book
         if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
+            book.record_arrival(now_us)
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
@@ -212,8 +212,6 @@ class Queue:
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
         book = self._book
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
         self.inflight -= 1
         borrower = self._borrower
         if book.waiting or (borrower is not None and borrower.queued):
@@ -228,8 +226,6 @@ class Queue:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
         within("queue.places", places, 1, PLACES_MAX)
         book = self._book
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
         book.places = places
         self._serve(now_us)
 
