@@ -16,6 +16,7 @@ from sluicegate.kernels.quota_tuning import (
     median,
     profile,
     propose,
+    sufficing_quota,
 )
 
 DAYS = 30
@@ -429,3 +430,13 @@ def test_nothing_is_proposed_outside_floor_and_cap_or_inside_the_dead_band(
     else:
         assert floor <= made.quota <= floor + room
         assert 5 * abs(made.quota - current) > current
+
+
+@pytest.mark.parametrize(
+    ("asked_peak", "current", "quota"),
+    [(640.0, 100, 832), (100.5, 100, 131), (100.0, 100, None), (0.0, 100, None), (10.0, 0, 13)],
+)
+def test_what_would_have_done_for_a_while_is_its_peak_and_headroom_and_never_less_than_now(
+    asked_peak: float, current: int, quota: int | None
+) -> None:
+    assert sufficing_quota(asked_peak, current) == quota

@@ -105,7 +105,7 @@ def _sum_rates(
 
 def _callers(pairs: Pairs) -> list[dict[str, Any]]:
     """Return the callers, the largest spender first."""
-    rates = _sum_rates(pairs, "callers", "caller", ("mru", "admitted", "refused"))
+    rates = _sum_rates(pairs, "callers", "caller", ("mru", "admitted", "refused", "refused_mru"))
     quotas: dict[str, int] = {}  # every dispatcher says that of the fleet
     for _, after in pairs:
         for one in after.get("callers", ()):
@@ -115,7 +115,9 @@ def _callers(pairs: Pairs) -> list[dict[str, Any]]:
         {
             "caller": caller,
             "ru": sums["mru"] / 1_000,
-            **_without(sums, "mru"),
+            "refused_ru": sums["refused_mru"] / 1_000,
+            "admitted": sums["admitted"],
+            "refused": sums["refused"],
             "quota_ru": quotas.get(caller, 0),
         }
         for caller, sums in rates.items()
@@ -299,7 +301,3 @@ def _hot(pairs: Pairs) -> list[dict[str, Any]]:
         for key, sums in rates.items()
     ]
     return sorted(entries, key=lambda one: (-one["guaranteed"], one["key"]))
-
-
-def _without(sums: Mapping[str, float], name: str) -> dict[str, float]:
-    return {key: value for key, value in sums.items() if key != name}

@@ -156,6 +156,17 @@ def propose(
     return _decide(parts, level, usage, current, floor, cap, dead_band_percent, horizon_days)
 
 
+def sufficing_quota(asked_peak: float, current: int, *, headroom_percent: int = 30) -> int | None:
+    """The quota that would have done for the highest usage of a while; None if this one does.
+
+    A while is not a month: it is never reason enough for less.
+    """
+    if asked_peak <= current:
+        return None
+    exact = asked_peak * (100 + headroom_percent) / 100
+    return int(exact) + (exact - int(exact) > 1e-6 * exact)
+
+
 def profile(days: list[list[float | None]]) -> list[float]:
     """The median of each hour of the week (of each weekday, for daily usage); 0 where unknown."""
     per_day = len(days[0])

@@ -56,6 +56,22 @@ def act(person: Person, place: str, what: str, **fields: str) -> tuple[int, str,
     return person.send("/changes/act", given, at=place)
 
 
+def test_a_proposed_quota_opens_the_editor_with_it_and_can_be_proposed(tmp_path: Path) -> None:
+    rules = "version: 1\ncallers:\n  quotas:\n    shop: 100/s  # agreed\n"
+    with started_changing(tmp_path, rules=rules) as started:
+        ann = Person(started.console, ANN)
+        place = "/changes/quota?caller=shop&ru=832"
+        page = ann.get(place)
+        assert "shop: 832/s  # agreed" in page
+        assert 'value="Set the quota of shop to 832 RU a second"' in page
+        text, fields = rules.replace("100/s", "832/s"), {"file": "rules.yaml"}
+        sent = {**fields, "text": text, "base": base_in(page), "message": "More for shop"}
+        assert ann.send("/changes/propose", sent, at=place)[0] == 303
+        assert "new: 7/s" in ann.get("/changes/quota?caller=new&ru=7")
+        for wrong in ("caller=shop&ru=0", "caller=shop&ru=x", "caller=shop"):
+            assert ann.ask("GET", f"/changes/quota?{wrong}")[0] == 400
+
+
 def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
     changing: Changing,
 ) -> None:

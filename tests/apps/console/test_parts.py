@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import tables
 from sluicegate.apps.console.picture import ClassFlow, FleetPicture, picture_of
@@ -174,6 +176,37 @@ def test_callers_are_shown_with_their_quota_and_their_last_hour() -> None:
     assert '<td class="number bad">95%</td>' in page  # next to nothing of it is left
     assert page.count('<td class="number">-</td>') == 2  # no quota, so no share of it
     assert page.count('class="spark"') == 2
+
+
+def hour_of(*asked: tuple[float, float], quota_ru: int = 100) -> str:
+    """The callers' page after minutes of so many units a second, spent and refused."""
+    readings = FleetReadings(10)
+    picture = FleetPicture(0)
+    for minute, (ru, refused_ru) in enumerate(asked):
+        one = {"caller": "a&b", "ru": ru, "refused_ru": refused_ru, "quota_ru": quota_ru}
+        counts = {"admitted": 1.0, "refused": float(refused_ru > 0)}
+        picture = FleetPicture(minute * 60 * SECOND_US, dispatchers={"callers": [one | counts]})
+        readings.add(picture)
+    return tables.callers(picture, readings, may_change=True)["callers"]
+
+
+def test_a_quota_is_proposed_that_would_have_done_for_what_was_asked_in_the_last_hour() -> None:
+    page = hour_of((90, 0), (100, 540), (60, 0))
+    assert '<a href="/changes/quota?caller=a%26b&amp;ru=832">832</a>' in page
+    assert "up to 640 a second, 6.4 times its quota, and 68% was refused" in page
+    assert "with 30% headroom that makes 832." in page
+
+
+@pytest.mark.parametrize("asked", [[(130.0, 0.0)], [(1.0, 0.0)] * 60, [(50.0, 50.0)]])
+def test_nothing_is_proposed_where_the_quota_is_enough(asked: list[tuple[float, float]]) -> None:
+    """Not less either; and what was refused for another reason is no reason for more."""
+    assert "/changes/quota" not in hour_of(*asked)
+
+
+def test_what_was_asked_before_the_last_hour_is_no_reason_and_nor_is_no_quota() -> None:
+    assert "/changes/quota" not in hour_of((100, 800), *[(10.0, 0.0)] * 60)
+    assert "/changes/quota" in hour_of((100, 800), *[(10.0, 0.0)] * 59)
+    assert "/changes/quota" not in hour_of((100, 800), quota_ru=0)
 
 
 def test_the_hours_of_callers_that_are_gone_are_forgotten() -> None:

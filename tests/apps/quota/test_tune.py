@@ -14,9 +14,9 @@ import redis
 from sluicegate import cli
 from sluicegate.apps.quota import command
 from sluicegate.apps.quota.dates import date_of
-from sluicegate.apps.quota.rules_edit import with_quotas
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.quota_edit import with_quotas
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.traffic import ALL

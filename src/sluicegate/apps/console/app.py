@@ -48,7 +48,10 @@ class ConsoleApp(App[ConsoleSettings]):
             timeout_s=settings.timeout_s,
             gone_s=settings.gone_s,
         )
-        self.board = Board(FleetReadings(int(settings.history_s / settings.every_s)))
+        self.board = Board(
+            FleetReadings(int(settings.history_s / settings.every_s)),
+            may_change=bool(settings.rulebook) and not settings.read_only,
+        )
         self.live = Live(self.board.parts)
         self._tls = bool(settings.tls_cert)
         self.rulebook = (

@@ -19,6 +19,7 @@ from sluicegate.apps.console.pages import changes as pages
 from sluicegate.apps.console.pages.editor import Draft, editor, findings, problems_view
 from sluicegate.apps.console.pages.frame import Render
 from sluicegate.apps.console.rulebook import RulebookAccess
+from sluicegate.command_line.text import printable
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import (
@@ -30,13 +31,16 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.contracts.rule_admin import SHARE_MAX, Answer, RuleAdmin
 from sluicegate.contracts.rulebook import BY_CALLERS
-from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.audit import user_of
+from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse, Work
 from sluicegate.doors.http.schemas import TEXT
+from sluicegate.rules.quota_edit import quotas_in, with_quotas
 from sluicegate.shadow.report.page import page_of
 
 LISTED_MAX: Final = 50
+QUOTA_RU_MAX: Final = 1 << 40  # a budget holds no larger quota
 SIGN_IN: Final = "/changes/sign-in"
 _PAGE: Final = {200: RouteResponse("The page.", "", "text/html")}
 _DONE: Final = {303: RouteResponse("To the page that shows it.", empty=True)}
@@ -67,6 +71,10 @@ class ChangeRoutes:
         """The rows."""
         revision = Parameter("id", "The proposal.", TEXT, required=True)
         file = Parameter("file", "The rules file.", TEXT, required=True)
+        quota = (
+            Parameter("caller", "Whose quota.", TEXT, required=True),
+            Parameter("ru", "Request units a second.", TEXT, required=True),
+        )
         shown = [
             self._get("/changes", self._changes, "What is live, and what is proposed."),
             self._get("/changes/running", self._running, "What is live, as a part of a page."),
@@ -90,6 +98,7 @@ class ChangeRoutes:
         return [
             *shown,
             self._get("/changes/edit", self._edit, "The editor.", file),
+            self._get("/changes/quota", self._quota, "The editor, with a quota changed.", *quota),
             self._post("/changes/check", self._check, "Says what is wrong with a text."),
             self._post("/changes/propose", self._propose, "Proposes a text."),
             self._post("/changes/act", self._act, "Approves, turns down, publishes, widens."),
@@ -179,6 +188,33 @@ class ChangeRoutes:
         file = await self._rulebook.call(request, lambda admin: admin.file(name))
         draft = Draft(name, str(file["text"]), str(file["commit"]))
         return self._editor(request, by, draft)
+
+    async def _quota(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        query = raw_query_of(request, ("caller", "ru"))
+        caller = user_of(query.get("caller", b""))
+        quota_ru = whole_of("ru", query.get("ru", b"").decode("latin-1"), 1, QUOTA_RU_MAX)
+
+        def find(admin: RuleAdmin) -> tuple[Answer, dict[str, int]]:
+            names = [one["name"] for one in admin.rules()["files"] if one["format"]]
+            others: list[tuple[Answer, dict[str, int]]] = []
+            for name in names:
+                file = admin.file(name)
+                quotas = quotas_in(str(file["text"]), name)
+                if caller in quotas:
+                    return {**file, "name": name}, quotas
+                others.append(({**file, "name": name}, quotas))
+            # Who has none of its own yet gets one beside those of others.
+            for found in others:
+                if found[1] or len(others) == 1:
+                    return found
+            raise BadValue("caller", caller, "no rules file has quotas of callers: add `callers:`")
+
+        file, quotas = await self._rulebook.call(request, find)
+        name, before = str(file["name"]), quotas.get(caller)
+        text = await asyncio.to_thread(with_quotas, str(file["text"]), {caller: quota_ru}, name)
+        message = f"Set the quota of {printable(caller)} to {quota_ru:,} RU a second"
+        reason = "" if before is None else f"It was {before:,}; asked for more in the last hour."
+        return self._editor(request, by, Draft(name, text, str(file["commit"]), message, reason))
 
     def _editor(
         self,

@@ -60,10 +60,11 @@ AskEach = Callable[..., Awaitable[list[tuple[str, object, str]]]]
 class Board:
     """What pages are made of: the picture of the last round, and the readings."""
 
-    __slots__ = ("picture", "readings")
+    __slots__ = ("may_change", "picture", "readings")
 
-    def __init__(self, readings: FleetReadings) -> None:
+    def __init__(self, readings: FleetReadings, *, may_change: bool = False) -> None:
         self.readings = readings
+        self.may_change = may_change  # so that a proposed quota leads to the editor
         self.picture = FleetPicture(0)
 
     def add(self, picture: FleetPicture) -> None:
@@ -77,7 +78,7 @@ class Board:
         if view.page == "overview":
             return top | overview(self.picture, self.readings, view.span_s)
         if view.page == "callers":
-            return top | tables.callers(self.picture, self.readings)
+            return top | tables.callers(self.picture, self.readings, may_change=self.may_change)
         return top | _TABLES[view.page](self.picture)
 
 

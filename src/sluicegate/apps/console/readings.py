@@ -1,8 +1,8 @@
 """Readings: what charts show, a reading each round, for as long as the settings say.
 
 Bound: `readings_max` readings of a few numbers, and of the `TRENDS_MAX` callers who spend most the
-means of `TREND_MINUTES` minutes. A chart has at most `POINTS_MAX` points: of the readings that
-share one, rates are averaged and of delays the worst counts.
+means and the peaks of `TREND_MINUTES` minutes. A chart has at most `POINTS_MAX` points: of the
+readings that share one, rates are averaged and of delays the worst counts.
 """
 
 from __future__ import annotations
@@ -36,14 +36,23 @@ Value = Callable[[Reading], "float | None"]
 
 
 class _Minute:
-    """What a caller spent in one minute."""
+    """What a caller spent in one minute, and asked for, what was refused included."""
 
-    __slots__ = ("count", "number", "total_ru")
+    __slots__ = ("asked_peak_ru", "asked_ru", "count", "number", "total_ru")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.total_ru = 0.0
+        self.asked_ru = 0.0
+        self.asked_peak_ru = 0.0  # of one reading, a second
         self.count = 0
+
+
+class AskedHour(NamedTuple):
+    """What a caller asked for in the last hour, units a second, and the part that was refused."""
+
+    peak_ru: float
+    refused_part: float
 
 
 @final
@@ -79,14 +88,26 @@ class FleetReadings:
         """Return what a caller spent a second, a mean for each of the last minutes it was seen."""
         return [one.total_ru / one.count for one in self._trends.get(caller, ())]
 
+    def demand(self, caller: str) -> AskedHour:
+        """Return what a caller asked for at most, of the minutes of the last hour it was seen."""
+        since = self._minute - TREND_MINUTES
+        minutes = [one for one in self._trends.get(caller, ()) if one.number > since]
+        asked_ru = sum(one.asked_ru for one in minutes)
+        spent_ru = sum(one.total_ru for one in minutes)
+        peak_ru = max((one.asked_peak_ru for one in minutes), default=0.0)
+        return AskedHour(peak_ru, 1 - spent_ru / asked_ru if asked_ru else 0.0)
+
     def _add_callers(self, picture: FleetPicture) -> None:
         minute = self._minute = picture.at_us // (60 * _US)
         for one in picture.dispatchers.get("callers", ())[:TRENDS_MAX]:
             trend = self._trends.setdefault(one["caller"], deque(maxlen=TREND_MINUTES))
             if not trend or trend[-1].number != minute:
                 trend.append(_Minute(minute))
-            trend[-1].total_ru += one["ru"]
-            trend[-1].count += 1
+            last, asked_ru = trend[-1], one["ru"] + one.get("refused_ru", 0.0)
+            last.total_ru += one["ru"]
+            last.asked_ru += asked_ru
+            last.asked_peak_ru = max(last.asked_peak_ru, asked_ru)
+            last.count += 1
         if len(self._trends) > 2 * TRENDS_MAX:
             latest = sorted(self._trends.items(), key=lambda one: one[1][-1].number)
             self._trends = dict(latest[-TRENDS_MAX:])

@@ -368,7 +368,11 @@ class KvApp(App[KvSettings]):
         others_ru = self.settings.quota_ru if self.settings.policy == "layers" else 0
         usage = {
             name: CallerUse(
-                used.mru, used.admitted + used.cached, used.refused, quotas.get(name, others_ru)
+                used.mru,
+                used.admitted + used.cached,
+                used.refused,
+                quotas.get(name, others_ru),
+                used.refused_mru,
             )
             for name, used in self.usage.now().items()
         }

@@ -36,6 +36,7 @@ class CallerUse(NamedTuple):
     admitted: int
     refused: int
     quota_ru: int = 0  # over all dispatchers; 0 is none, or not known
+    refused_mru: int = 0  # what the refused would have been charged
 
 
 class EngineUse(NamedTuple):

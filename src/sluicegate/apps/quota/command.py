@@ -18,12 +18,12 @@ from sluicegate.apps.quota.names import describe_unwritable, display_name, is_wr
 from sluicegate.apps.quota.page import page_of
 from sluicegate.apps.quota.replay_command import REPLAY, add_replay_arguments, run_replay
 from sluicegate.apps.quota.rulebook_file import RulebookFile
-from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.apps.quota.series import RU_MAX, Caller, Month, TuneSettings, callers_of
 from sluicegate.command_line.text import counted, harmless
 from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
 from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.quota_edit import quotas_in, with_quotas
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX
 from sluicegate.service.settings import whole
 from sluicegate.system import now_us

@@ -10,11 +10,11 @@ from typing import Final
 
 from sluicegate.apps.quota.names import display_name
 from sluicegate.apps.quota.replay import Busiest, CallerReplay, asks_of, replay_caller, ru_text
-from sluicegate.apps.quota.rules_edit import quotas_in
 from sluicegate.apps.quota.series import RU_MAX
 from sluicegate.command_line.text import harmless
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.quota_edit import quotas_in
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX
 from sluicegate.service.settings import whole
 from sluicegate.shadow.capture.reader import CaptureRead, read_capture

@@ -57,7 +57,7 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
         "refusals": {"quota_spent": count, "deadline": 0},
         "usage": {
             "ann": CallerUse(5_000 * count, 2 * count, 0, 100),
-            "bob": CallerUse(1_000 * count, 0, count),
+            "bob": CallerUse(1_000 * count, 0, count, 0, 4_000 * count),
         },
         "picture": StressState(
             START,
@@ -102,8 +102,15 @@ def test_counts_become_rates_by_the_time_between_the_boards() -> None:
     figures = picture_of()
     assert figures["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
     assert figures["callers"] == [
-        {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0, "quota_ru": 100},
-        {"caller": "bob", "ru": 50, "admitted": 0, "refused": 50, "quota_ru": 0},
+        {
+            "caller": "ann",
+            "ru": 250,
+            "refused_ru": 0,
+            "admitted": 100,
+            "refused": 0,
+            "quota_ru": 100,
+        },
+        {"caller": "bob", "ru": 50, "refused_ru": 200, "admitted": 0, "refused": 50, "quota_ru": 0},
     ]
     assert figures["refusals"] == {"quota_spent": 50, "deadline": 0}
     assert figures["engine"] == [{"operation": "get", "worked": 50, "failed": 0, "mean_us": 250}]
@@ -161,12 +168,13 @@ def test_a_dispatcher_without_layers_has_a_board_too() -> None:
 
 
 def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
-    usage = {f"c{i:04}": CallerUse(i, 1, 2) for i in range(CALLERS_MAX + 5)}
+    usage = {f"c{i:04}": CallerUse(i, 1, 2, 0, 1) for i in range(CALLERS_MAX + 5)}
     callers = recorded(usage=usage)["callers"]
     assert len(callers) == CALLERS_MAX + 1
     assert callers[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
     assert callers[-1] == {
-        "caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10, "quota_ru": 0
+        "caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10, "quota_ru": 0,
+            "refused_mru": 5,
     }  # fmt: skip
 
 

@@ -9,18 +9,21 @@ from urllib.parse import quote
 
 from sluicegate.apps.console.pages.overview import span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
-from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.apps.console.readings import AskedHour, FleetReadings
 from sluicegate.command_line.charts import spark_line
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
 from sluicegate.command_line.text import ago, counted, duration, per_second
+from sluicegate.kernels.quota_tuning import sufficing_quota
 
 ROWS_MAX: Final = 200
 NEARLY: Final = 0.9  # of a quota
 _MIB: Final = 1 << 20
 
 
-def callers(picture: FleetPicture, readings: FleetReadings) -> dict[str, str]:
-    """Return who asks for how much, of what they may have."""
+def callers(
+    picture: FleetPicture, readings: FleetReadings, *, may_change: bool = False
+) -> dict[str, str]:
+    """Return who asks for how much, of what they may have, and which quota would have done."""
     found: Sequence[Mapping[str, Any]] = picture.dispatchers.get("callers", ())
     rows = [
         row(
@@ -31,20 +34,49 @@ def callers(picture: FleetPicture, readings: FleetReadings) -> dict[str, str]:
             number(per_second(one["admitted"])),
             number(per_second(one["refused"]), bad=one["refused"] > 0),
             cell(spark_line(f"{one['caller']}: units a second", readings.trend(one["caller"]))),
+            cell(_proposal(one, readings.demand(one["caller"]), may_change=may_change)),
         )
         for one in found[:ROWS_MAX]
     ]
     if not rows:
         words = "No dispatcher has served anybody yet. Limiters do not count by caller."
         return {"callers": quiet(words)}
-    heads = ("RU a second", "quota", "of it", "admitted", "refused", "the last hour")
+    heads = (
+        "RU a second",
+        "quota",
+        "of it",
+        "admitted",
+        "refused",
+        "the last hour",
+        "tuning proposal",
+    )
     return {
         "callers": table(("caller",), heads, rows)
         + quiet(
-            "Those who spend most come first; a name leads to its refusals. For what quotas should "
-            "be, sluicegate quota tune reads a month of what dispatchers keep with --usage."
+            "Those who spend most come first; a name leads to its refusals. A proposal goes by "
+            "what was asked for, repeats of what was refused included, and an hour is never reason "
+            "for less: sluicegate quota tune reads a month of what dispatchers keep with --usage."
         )
     }
+
+
+def _proposal(one: Mapping[str, Any], hour: AskedHour, *, may_change: bool) -> str:
+    """The quota that would have done for what a caller asked in the last hour, and why."""
+    quota_ru = one["quota_ru"]
+    refused = quota_ru > 0 and hour.refused_part > 0
+    proposed = sufficing_quota(hour.peak_ru, quota_ru) if refused else None
+    if proposed is None:
+        return ""
+    words = (
+        f"It asked for up to {hour.peak_ru:,.0f} a second, {hour.peak_ru / quota_ru:.1f} times its "
+        f"quota, and {hour.refused_part:.0%} was refused; with 30% headroom that makes "
+        f"{proposed:,}."
+    )
+    value = f"{proposed:,}"
+    if may_change:
+        place = f"/changes/quota?caller={quote(one['caller'], safe='')}&ru={proposed}"
+        value = f'<a href="{escape(place)}">{value}</a>'
+    return f"{value} {quiet(words)}"
 
 
 def _share_of(ru: float, quota_ru: int) -> str:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from sluicegate.apps.quota import rules_edit as editing
-from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.contracts.errors import BadValue
+from sluicegate.rules import quota_edit as editing
 from sluicegate.rules.plain_values import read_yaml
+from sluicegate.rules.quota_edit import quotas_in, with_quotas
 
 FILE = "callers.yaml"
 RULES = """\

@@ -1,4 +1,4 @@
-"""Rules edit: the quotas of a rules file, changed in place; not a byte of anything else is.
+"""Quota edit: the quotas of a rules file, changed in place; not a byte of anything else is.
 
 The parser gives the place of each quota, and only that text is replaced; a quota that is not there
 yet becomes a line of its own after the others. The result is read again: unless it holds what the
