@@ -327,7 +327,7 @@ class Queue:
     def _lend(self, now_us: int, waited_us: int) -> QueuePermit:
         book = self._book
         if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
+            book.record_arrival(now_us)
         self.inflight += 1
         self.lent += 1
         return QueuePermit(self, now_us, waited_us, False, self._borrower)
