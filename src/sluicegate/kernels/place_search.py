@@ -180,9 +180,7 @@ class PlaceSearch:
 
     def _mean_us(self) -> float:
         """What work took that began in this window; 0 if too little of it ended in it."""
-        return (
-            self._timed_us / self._timed if self._timed * 4 >= self._ends else _UNTIMED * passed_us
-        )
+        return self._timed_us / self._timed if self._timed * 4 >= self._ends else 0.0
 
     def _is_full(self) -> bool:
         """Whether the places bind, or let in what is too late for anybody when it ends."""
