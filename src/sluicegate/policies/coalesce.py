@@ -195,6 +195,11 @@ class Coalesce(Generic[T]):
             self._raise_to(flight, request, now_us)
         return await self._wait(flight, request, now_us)
 
+    def leader(self, key: str) -> Request | None:
+        """What whoever asks for this key now would join, as it began; None if nothing."""
+        flight = self._flights.get(key)
+        return None if flight is None else flight.request
+
     def invalidate(self, key: str) -> bool:
         """The key has been written: nobody joins what began before. Call it before acknowledging.
 

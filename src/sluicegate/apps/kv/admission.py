@@ -231,6 +231,12 @@ class Admission:
             chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)
 
+    def refuse_shared(self, request: Request, decision: Decision, now_us: int) -> None:
+        """Count the refusal of one that was refused with whom it shared a fetch."""
+        self._chain.usage.record_refusal(request, "", decision, now_us)
+        if self._refusals is not None:
+            self._refusals.record(request, decision, now_us)
+
     def _abandon(self, permit: StackPermit, task: asyncio.Future[T], outcome: Outcome) -> None:
         """End the permit when the work has ended; an engine that never answers has lost it."""
         loop = asyncio.get_running_loop()

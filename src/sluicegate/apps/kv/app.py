@@ -163,7 +163,12 @@ class KvApp(App[KvSettings]):
         self.uploads = TableUploads(jobs, self.keeper)
         self.hot: HotReads | None = None
         if settings.hot and layered:
-            self.hot = HotReads(_shield(settings), self.chance, self.chain.queue.requeue)
+            self.hot = HotReads(
+                _shield(settings),
+                self.chance,
+                self.chain.queue.requeue,
+                self.admission.refuse_shared,
+            )
         self.dispatcher = Dispatcher(
             self.admission,
             self.chain,

@@ -30,6 +30,7 @@ from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import Command, CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.wire.resp import CommandReader, WireError, error_line
@@ -51,11 +52,12 @@ def portions_of(commands: int) -> int:
 class _PendingReply:
     """A reply's place in the queue; None until it is there."""
 
-    __slots__ = ("pieces", "size")
+    __slots__ = ("pieces", "size", "work")
 
     def __init__(self, reply: bytes | None = None) -> None:
         self.pieces: list[bytes] | None = None
         self.size = 0
+        self.work: Stepper | asyncio.Future[Reply] | None = None
         if reply is not None:
             self.fill(reply)
 
@@ -83,11 +85,11 @@ class RespProtocol:
         "_ended",
         "_eof",
         "_flushing",
-        "_futures",
         "_left",
         "_loop",
         "_order",
         "_out",
+        "_owed",
         "_partial_at",
         "_partial_since_s",
         "_paused",
@@ -127,7 +129,7 @@ class RespProtocol:
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
         self._pending: deque[_PendingReply] = deque()
         self._pending_bytes = 0  # of replies in the line that are known, and wait for those before
-        self._futures: set[asyncio.Future[Reply]] = set()
+        self._owed: set[_PendingReply] = set()  # whose work goes on, also when nobody hears of it
         self._flushing = False  # a flush is on its way
         self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
@@ -347,23 +349,44 @@ class RespProtocol:
         owed = _PendingReply()
         self._answered -= 1
         self._pending.append(owed)
-        future = asyncio.ensure_future(later, loop=self._loop)
-        self._futures.add(future)
-        future.add_done_callback(partial(self._fill_reply, owed))
+        loop = self._loop
+        assert loop is not None
+        if asyncio.iscoroutine(later):
+            # In this portion as far as it comes: as a task it would run whenever all others do.
+            stepper = Stepper(later, loop, partial(self._fill_reply, owed))
+            stepper.start()
+            if not stepper.done:
+                owed.work = stepper
+                self._owed.add(owed)
+            return
+        future = asyncio.ensure_future(later, loop=loop)
+        owed.work = future
+        self._owed.add(owed)
+        future.add_done_callback(partial(self._fill_from, owed))
 
-    def _fill_reply(self, owed: _PendingReply, future: asyncio.Future[Reply]) -> None:
+    def _fill_from(self, owed: _PendingReply, future: asyncio.Future[Reply]) -> None:
+        if future.cancelled():
+            self._fill_reply(owed, None, asyncio.CancelledError())
+            return
+        error = future.exception()
+        self._fill_reply(owed, None if error is not None else future.result(), error)
+
+    def _fill_reply(
+        self, owed: _PendingReply, reply: Reply | None, error: BaseException | None
+    ) -> None:
         """Fill the place of a reply that was waited for."""
         self._answered += 1
-        self._futures.discard(future)
+        self._owed.discard(owed)
+        owed.work = None
         if self._dead:
-            if not future.cancelled():
-                future.exception()
             return
-        if future.cancelled():
-            owed.fill(reply_to_error(asyncio.CancelledError()))
+        if error is None:
+            assert reply is not None
+            owed.fill(reply)
+        elif isinstance(error, asyncio.CancelledError):
+            owed.fill(reply_to_error(error))
         else:
-            error = future.exception()
-            owed.fill(future.result() if error is None else self._session.refuse(error))
+            owed.fill(self._session.refuse(error))
         self._count_pending(owed.size)
         if self._pending[0].pieces is not None:
             self._flush_soon()

@@ -495,3 +495,44 @@ def test_who_joined_a_fetch_is_not_refused_for_its_leaders_quota() -> None:
         await shield.close()
 
     asyncio.run(story())
+
+
+def test_who_joined_a_fetch_of_the_same_caller_is_refused_with_it_and_does_not_ask_anew() -> None:
+    """A caller over its quota asks for one key a thousand times at once: one is refused for all."""
+
+    async def story() -> None:
+        clock = HandClock()
+        refused: list[str] = []
+        shield: Shield[Row] = Shield(
+            ShieldSettings(hot_min=1),
+            SeededChance(1),
+            refused=lambda request, decision, now_us: refused.append(request.caller),
+        )
+        key = shield.key("t", b"p", b"")
+        for _ in range(50):
+            shield.look(key, clock.now_us())
+        spent = Decision(False, 0, 1, 1, QUOTA_SPENT, "request_units")
+        waiting = asyncio.Event()
+        fetches = 0
+
+        async def over(flight: Flight[Row | None]) -> Row | None:
+            nonlocal fetches
+            fetches += 1
+            await waiting.wait()
+            raise Refused(spent)
+
+        readers = [
+            asyncio.ensure_future(
+                shield.read(key, None, Request(key, caller="attacker"), clock, over)
+            )
+            for _ in range(100)
+        ]
+        await asyncio.sleep(0)
+        waiting.set()
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+        assert [type(one) for one in ends] == [Refused] * 100
+        assert fetches == 1
+        assert refused == ["attacker"] * 99  # the first by whoever refused it
+        await shield.close()
+
+    asyncio.run(story())

@@ -51,6 +51,7 @@ class Quotas:
         return None
 
     async def _later(self, refused: bool) -> Row | None:
+        await asyncio.sleep(0)
         if refused:
             raise Refused(self._decision)
         return None

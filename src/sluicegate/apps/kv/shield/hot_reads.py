@@ -17,6 +17,7 @@ from sluicegate.apps.kv.shield.ranges import RangeShield
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings, ShieldStats
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
@@ -51,11 +52,12 @@ class HotReads:
         settings: ShieldSettings,
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
+        refused: Callable[[Request, Decision, int], object] | None = None,
     ) -> None:
-        """`raised` as in `Shield`."""
+        """`raised` and `refused` as in `Shield`."""
         halved = _halved(settings)
-        self.keys: Shield[Row] = Shield(halved, chance, raised)
-        self.ranges = RangeShield(halved, chance, raised)
+        self.keys: Shield[Row] = Shield(halved, chance, raised, refused)
+        self.ranges = RangeShield(halved, chance, raised, refused)
 
     def replace(self, settings: ShieldSettings) -> None:
         """Go by these from now on, as far as they can change."""

@@ -30,6 +30,7 @@ from sluicegate.apps.kv.shield.settings import ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import SORT_BYTES_MAX, KeyRange
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
@@ -107,9 +108,10 @@ class RangeShield:
         settings: ShieldSettings,
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
+        refused: Callable[[Request, Decision, int], object] | None = None,
     ) -> None:
-        """`raised` as in `Shield`."""
-        self.shield: Shield[RangeAnswer] = Shield(settings, chance, raised)
+        """`raised` and `refused` as in `Shield`."""
+        self.shield: Shield[RangeAnswer] = Shield(settings, chance, raised, refused)
         self._epochs = [0] * EPOCHS
         self._writers = [0] * EPOCHS
 

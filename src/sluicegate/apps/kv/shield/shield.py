@@ -44,6 +44,7 @@ from sluicegate.apps.kv.shield.keys import key_of, place_of, without_turn
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings, ShieldStats
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
@@ -134,6 +135,7 @@ class Shield(Generic[V]):
         "_hot",
         "_large",
         "_led_astray",
+        "_refused",
         "_remembered",
         "_stale_served",
         "_tallies",
@@ -148,10 +150,16 @@ class Shield(Generic[V]):
         settings: ShieldSettings,
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
+        refused: Callable[[Request, Decision, int], object] | None = None,
     ) -> None:
-        """`raised` is called when a waiter of a higher class joins a fetch, as in `Coalesce`."""
+        """`raised` is called when a waiter of a higher class joins a fetch, as in `Coalesce`.
+
+        `refused` is called for who joined a fetch and is refused with its leader, for the quota of
+        both.
+        """
         self.settings = settings
         self._chance = chance
+        self._refused = refused
         self._hot: HotKey[V] = HotKey(settings.hot_key())
         self._flights: Coalesce[V | None] = Coalesce(settings.coalesce(), raised)
         self._writing: dict[str, int] = {}  # as many as there are writes under way
@@ -246,13 +254,22 @@ class Shield(Generic[V]):
         return row
 
     async def _share_fetch(self, request: Request, shared_fetch: _SharedFetch[V]) -> V | None:
-        """By a flight; but what its leader was refused for himself is no refusal of another."""
+        """By a flight; but what its leader was refused for himself is no refusal of another.
+
+        Of the same caller it is: to ask anew for each would cost as much as to serve it, and be
+        refused.
+        """
+        leader = self._flights.leader(shared_fetch.flight_key)
         try:
             return await self._flights.share(
                 shared_fetch.flight_key, request, shared_fetch.clock, shared_fetch.fly
             )
         except Refused as error:
             if shared_fetch.flew or error.decision.reason not in _OF_HIS_OWN:
+                raise
+            if leader is not None and leader.caller == request.caller:
+                if self._refused is not None:
+                    self._refused(request, error.decision, shared_fetch.clock.now_us())
                 raise
         self._led_astray += 1
         flight: Flight[V | None] = Flight(shared_fetch.key, request, shared_fetch.clock.now_us())
