@@ -26,7 +26,7 @@ from tests.lab.dispatcher_worlds import (
 )
 
 WITHOUT_PLACES_LOST = (7, 28)
-IN_A_LINE_AT_FIRST = (1, 4)
+IN_A_LINE_AT_FIRST = (4, 18)
 planted = pytest.mark.skipif(
     not (operation_cost.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",

@@ -321,6 +321,10 @@ class HotKey(Generic[V]):
         self._count_fill(stored)
         return stored
 
+    def refuse(self) -> None:
+        """Who was just to be served was refused instead: count it as not served."""
+        self._served -= 1
+
     def stats(self) -> HotKeyStats:
         """What it looks like now."""
         return HotKeyStats(

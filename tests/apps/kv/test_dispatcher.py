@@ -359,5 +359,10 @@ def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_e
             assert app.usage.reasons[QUOTA_SPENT.name] == refused
             charged_ru = used.mru / 1_000
             assert charged_ru >= used.cached * app.chain.units.settings.cached_mru / 1_000
+            # Who is refused what is in memory was not served from it.
+            assert app.hot is not None
+            assert app.hot.keys.stats().hot.served <= used.cached
+            assert app.hot.keys.board(1)[0].served <= used.cached
+            assert app.hot.keys.stats().hot.served > 1_000
 
     asyncio.run(story())

@@ -57,6 +57,14 @@ class AdmissionSpans(Protocol):
         """It was answered from memory."""
 
 
+class AnswerMemory(Protocol):
+    """What answers are served from."""
+
+    def refuse(self, key: str) -> None:
+        """Who has just found its answer here was refused it."""
+        ...
+
+
 @final
 class Admission:
     """The way into one chain."""
@@ -210,8 +218,13 @@ class Admission:
         if self._watch is not None and isinstance(error, Unavailable):
             self._watch.failed(permit.request.operation, error)
 
-    def cached(self, caller: str, now_us: int) -> None:
-        """Charge for an answer without the engine; raises `Refused` if that cannot be paid."""
+    def cached(
+        self, caller: str, now_us: int, memory: AnswerMemory | None = None, key: str = ""
+    ) -> None:
+        """Charge for an answer without the engine; raises `Refused` if that cannot be paid.
+
+        `memory` has counted it as served, and is told if it is not.
+        """
         chain = self._chain
         spans = self._spans
         if spans is not None:
@@ -222,6 +235,8 @@ class Admission:
         refusal = chain.units.charge_cached(caller, now_us)
         if refusal is not None:
             if self._more(refusal, caller) is None:
+                if memory is not None:
+                    memory.refuse(key)
                 chain.usage.refuse_cached(caller, refusal)
                 if self._refusals is not None:
                     self._refusals.record_cached(caller, refusal, now_us)

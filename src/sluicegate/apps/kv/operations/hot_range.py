@@ -22,7 +22,7 @@ async def ask(
     """The answer of a question that is not cold, from the cache or by a shared fetch."""
     if state == REFRESH and held is not None:
         ranges.fetch_ahead(question, request, clock, fetch)
-        admission.cached(request.caller, clock.now_us())
+        admission.cached(request.caller, clock.now_us(), ranges.shield, question.key)
         return held
     stale = None if state == MISS else held
     answer = await ranges.read(question, stale, request, clock, fetch)

@@ -142,7 +142,8 @@ class Scans:
             ranges.record_read(question, page.rows)
             return page
         if state == FRESH and answer is not None:
-            self._admission.cached(call.identity.name, self._clock.now_us())
+            now_us = self._clock.now_us()
+            self._admission.cached(call.identity.name, now_us, ranges.shield, question.key)
         else:
             fetch = partial(self._fetch_range, ranges, question, table, partition, span, call)
             shard = self._tables.shard_of(table, partition)

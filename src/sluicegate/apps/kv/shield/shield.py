@@ -207,6 +207,11 @@ class Shield(Generic[V]):
             self._tally(key).served += 1
         return place
 
+    def refuse(self, key: str) -> None:
+        """Who has just found its answer here was refused it, so it was not served."""
+        self._hot.refuse()
+        self._tally(key).served -= 1
+
     def record_read(self, key: str, row: V | None) -> None:
         """What the read of a COLD key has brought; those that are large weigh more from now on."""
         if row is not None and row.size_bytes >= self.settings.large_bytes:
