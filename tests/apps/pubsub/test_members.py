@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from sluicegate.apps.pubsub.members import LeasedMembers, MemberList
 from sluicegate.apps.pubsub.node_settings import MEMBERS
 from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.stores.redis.settings import Endpoint, parse_url
 from sluicegate.system import SystemChance
 from tests.apps.pubsub.cluster import token_of, write_access
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
+from tests.apps.pubsub.socket import talk
 from tests.engines.child import PATIENCE_S, free_port, until
 
 if TYPE_CHECKING:
@@ -178,6 +181,29 @@ def test_nodes_find_each_other_by_leases_and_who_reads_goes_on_when_they_come_an
         assert again == [] or (again == [0] and None in gaps)
     assert n2.end() == 0
     until(lambda: leased.seen_by("n1") == ["n1"], "n2 to let go of its lease")
+
+
+def test_who_has_entered_members_is_to_come_again_when_their_home_moves(leased: Found) -> None:
+    n1 = leased.start("n1")
+    ring = Rendezvous({"n1": 1.0, "n2": 1.0})
+    stays, moves = (
+        next(name for name in map("c{}".format, range(1_000)) if ring.owner(f"ann/{name}") == home)
+        for home in ("n1", "n2")
+    )
+    with talk(n1, ANN) as staying, talk(n1, ANN) as moving:
+        assert staying.ask("enter", channel=stays, member="mia")["type"] == "entered"
+        assert moving.ask("enter", channel=moves, member="tom")["type"] == "entered"
+        leased.start("n2")
+        with pytest.raises(ConnectionClosed):
+            moving.next()
+        (there,) = staying.ask("members", channel=stays)["members"]
+        assert there["member"] == "mia"
+    with talk(n1, ANN) as again:
+        until(
+            lambda: again.ask("enter", channel=moves, member="tom")["type"] == "entered",
+            "the new home",
+        )
+        assert [one["member"] for one in again.ask("members", channel=moves)["members"]] == ["tom"]
 
 
 def test_a_paused_node_loses_its_lease_and_takes_it_again(leased: Found) -> None:

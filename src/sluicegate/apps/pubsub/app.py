@@ -114,6 +114,7 @@ class PubSubApp(App[PubSubSettings]):
         self._files: FileLog | None = None
         self._fenced: dict[int, FencedLog] = {}  # by part, in Kafka
         self._source = source_of(settings, settings.listen)
+        self._ready = False  # the history is read
         self._unseen = False  # the source of members does not answer, and that was logged
         self.histories = self._open_histories()
         self.limiter = AccountLimiter(
@@ -176,6 +177,7 @@ class PubSubApp(App[PubSubSettings]):
         if self._source is not None:
             members = self._members.update(await self._source.begin(), now_us)
             self._take_over(members)
+            self.background.start("members", self._look_for_members)
         if self._files:
             await self._read(FILES, self.histories.by_part[FILES], counted.get(FILES, 0))
         else:
@@ -193,10 +195,9 @@ class PubSubApp(App[PubSubSettings]):
         self.background.start("usage", self._save_usage)
         if not self._files:
             self.background.start("fence", self._look_for_others)
-        if self._source is not None:
-            self.background.start("members", self._look_for_members)
-            if not self._files:
-                self.background.start("parts", self._change_parts)
+        self._ready = True
+        if self._source is not None and not self._files:
+            self.background.start("parts", self._change_parts)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
@@ -483,6 +484,8 @@ class PubSubApp(App[PubSubSettings]):
                 self._unseen = True
                 continue
             self._unseen = False
+            if not self._ready:  # a lease is not to run out while the history is read
+                continue
             before = self._members.members
             members = self._members.update(found, self.clock.now_us())
             if members != before:

@@ -77,7 +77,8 @@ class MemberList:
         self._seen_us.update(dict.fromkeys(found, now_us))
         for name in list(members):
             if name != node and now_us - self._seen_us.get(name, now_us) > self._leave_us:
-                del members[name], self._seen_us[name]
+                del members[name]
+        self._seen_us = {name: at for name, at in self._seen_us.items() if name in members}
         self.members = _without_doubles(members, node)
         return self.members
 

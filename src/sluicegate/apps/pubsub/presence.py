@@ -14,7 +14,7 @@ Bounds: `channel_max` members of a channel, `members_max` of a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.pubsub.channel import ChannelKey
@@ -55,10 +55,12 @@ class Place(NamedTuple):
 class Owner:
     """Who entered members, and takes them along when it goes; after a while, if it is a node."""
 
-    __slots__ = ("ended", "grace_s", "places")
+    __slots__ = ("ended", "grace_s", "move", "places")
 
-    def __init__(self, grace_s: float = 0.0) -> None:
+    def __init__(self, grace_s: float = 0.0, move: Callable[[], object] = lambda: None) -> None:
+        """`move` has it enter its members again, since a channel has another home."""
         self.grace_s = grace_s
+        self.move = move
         self.ended = False
         self.places: set[Place] = set()
 
@@ -104,6 +106,10 @@ class Presence:
         self._count -= len(self._members.pop(key, ()))
 
     # Owners.
+
+    def owned(self) -> Sequence[tuple[Place, Owner]]:
+        """The members that were entered here, and who did."""
+        return list(self._owners.items())
 
     def owner(self, place: Place) -> Owner | None:
         """Who entered a member here last."""

@@ -136,6 +136,7 @@ class PubSub:
         self._channel_ratio = channel_ratio
         self._ends: set[asyncio.Task[None]] = set()
         self._readings: dict[ChannelReading, object] = {}  # and where each reads
+        self._entered: dict[Place, object] = {}  # members, and where they were entered
 
     def is_node(self, identity: Identity) -> bool:
         """Whether this is another node of the cluster, which speaks for accounts."""
@@ -179,6 +180,7 @@ class PubSub:
                 event = PresenceEvent(ENTER if current is None else UPDATE, place.member)
                 position = await self._accept(key, data, event)
         self._presence.claim(place, owner)
+        self._entered[place] = self._where(key)
         if owner.ended:  # meanwhile
             self.end_owner(owner)
         return position
@@ -293,14 +295,23 @@ class PubSub:
         return local
 
     def move_readings(self) -> None:
-        """Tell who reads where a channel's home is no more."""
+        """Tell who reads, or has entered members, where a channel's home is no more."""
         for reading, where in list(self._readings.items()):
-            home = "" if self._elsewhere is None else self._elsewhere.home_of(reading.key)
-            now: object = self.histories.find(reading.key)
-            if home and self._elsewhere is not None:
-                now = self._elsewhere.peer(home)
+            now = self._where(reading.key)
             if now is not None and now is not where:
                 reading.wake.move()
+        owned = dict(self._presence.owned())
+        self._entered = {place: at for place, at in self._entered.items() if place in owned}
+        moved = [place for place, at in self._entered.items() if self._where(place.key) is not at]
+        for owner in {owned[place] for place in moved}:
+            owner.move()
+
+    def _where(self, key: ChannelKey) -> object:
+        """Who has a channel: a history here, or another node; None for a moment, or for good."""
+        home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
+        if home and self._elsewhere is not None:
+            return self._elsewhere.peer(home)
+        return self.histories.find(key)
 
     async def follow(self, reading: ChannelReading) -> ChannelReading:
         """Read on at a channel's new home, from where one is, when that is there."""

@@ -124,7 +124,8 @@ class PubSubSession:
         self._socket = socket
         self._identity = identity
         self._of_node = service.is_node(identity)
-        self._owner = Owner(GRACE_S if self._of_node else 0.0)
+        # Who comes again enters its members again.
+        self._owner = Owner(GRACE_S) if self._of_node else Owner(move=socket.drain)
         if not self._of_node:
             service.connect(identity.name)
         self._service = service
@@ -372,12 +373,9 @@ class PubSubSession:
             self._wake()
 
     def move(self, subscription: ChannelReading) -> None:
-        """Its channel has another home: read on there, and have its members entered there."""
+        """Its channel has another home: read on there."""
         if self._of_node:
             subscription.interrupt()  # it finds out by itself
-            return
-        if any(place.key == subscription.key for place in self._owner.places):
-            self._socket.drain()  # who comes again enters again
             return
         subscription.wake = NOBODY
         self._waiting.pop(subscription, None)
