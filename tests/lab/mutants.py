@@ -162,6 +162,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "reads",
     ),
     Mutant(
+        "critical is penalised like others",
+        "policies/penalty.py",
+        "return ONE_MILLI if request.criticality is Criticality.CRITICAL else account.price_milli",
+        "return account.price_milli",
+        "critical is not penalised",
+        "server",
+    ),
+    Mutant(
         "price penalty never relaxed",
         "policies/prices.py",
         "            if self.milli[place] > PRICE_ONE_MILLI:",

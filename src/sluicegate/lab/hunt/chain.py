@@ -22,6 +22,7 @@ from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, Concu
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.leased_budget import LIVE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.penalty import Penalty
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
@@ -63,6 +64,14 @@ class _RecordedBudget:
 
 
 @final
+class _Trouble:
+    """All shards have too much to do, always: so whoever can be blamed is."""
+
+    def is_troubled(self, shard: str, now_us: int) -> bool:
+        return True
+
+
+@final
 class HuntChain:
     """The stack, and each of its policies."""
 
@@ -87,7 +96,9 @@ class HuntChain:
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),
             budget=self.budget,
             pricing=self.prices if knob("priced", 0) else None,
+            penalties=Penalty(_Trouble()) if knob("penalised", 0) else None,
         )
+        self.penalty_alone = bool(knob("penalised", 0)) and not knob("priced", 0)
         self.places = knob("places", knob("workers", 8))
         self.length_max = knob("length_max", 1_000)
         self.bytes_max = knob("bytes_max", 16 << 20)

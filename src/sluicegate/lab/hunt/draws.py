@@ -15,6 +15,7 @@ from sluicegate.testing import SeededChance
 T = TypeVar("T")
 
 CLASS_NAMES: Final = tuple(member.name for member in Criticality)
+PENALISED_EVERY: Final = 3
 
 
 class SetupDraws:
@@ -86,6 +87,8 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
     shards = draws.one_of((1, 1, 2, 5))
     knobs = {"workers": workers, "service_us": service_us, "shards": shards}
     knobs |= _server_knobs(draws, workers)
+    if seed % PENALISED_EVERY == 0:
+        knobs["penalised"] = 1
     amounts = {
         "slow": (20, 100, 300),
         "pause": (0,),

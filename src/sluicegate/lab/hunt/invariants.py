@@ -176,6 +176,7 @@ RECORDED: Final[Mapping[str, str]] = {
     "not in vain": "hardly any work ends after its deadline, if there was time enough for it",
     "refused for a reason": "a part that is not full refuses nobody",
     "known as slow": "what is slow is not taken for healthy while it lasts",
+    "critical is not penalised": "CRITICAL pays no more, however much a caller asks for",
     "clamped": "nobody is admitted as more than the table says",
     "who reads pays": "work is charged by what it looked at, and what was never begun is not",
     "own reads": "no read is older than the last write that was acknowledged here before it began",
