@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sluicegate.apps.pubsub.members import LeasedMembers, MemberList
+from sluicegate.apps.pubsub.members import LeasedMembers, MemberList, address_of
 from sluicegate.apps.pubsub.node_settings import MEMBERS
+from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import Rendezvous
+from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.settings import Endpoint, parse_url
 from sluicegate.system import SystemChance
 from tests.apps.pubsub.cluster import token_of, write_access
@@ -183,6 +184,7 @@ def test_nodes_find_each_other_by_leases_and_who_reads_goes_on_when_they_come_an
     until(lambda: leased.seen_by("n1") == ["n1"], "n2 to let go of its lease")
 
 
+@pytest.mark.engine
 def test_who_has_entered_members_is_to_come_again_when_their_home_moves(leased: Found) -> None:
     n1 = leased.start("n1")
     ring = Rendezvous({"n1": 1.0, "n2": 1.0})
@@ -206,6 +208,7 @@ def test_who_has_entered_members_is_to_come_again_when_their_home_moves(leased: 
         assert [one["member"] for one in again.ask("members", channel=moves)["members"]] == ["tom"]
 
 
+@pytest.mark.engine
 def test_a_paused_node_loses_its_lease_and_takes_it_again(leased: Found) -> None:
     leased.start("n1")
     n2 = leased.start("n2")
@@ -216,6 +219,7 @@ def test_a_paused_node_loses_its_lease_and_takes_it_again(leased: Found) -> None
     leased.until_members("n1", "n2")
 
 
+@pytest.mark.engine
 def test_a_redis_that_is_away_changes_nothing(leased: Found, redis_server: RedisServer) -> None:
     leased.start("n1")
     leased.start("n2")
@@ -297,23 +301,15 @@ def test_each_address_of_a_name_is_a_node_and_they_come_and_go(tmp_path: Path) -
         assert n1.publish("news", 1, ANN)[0] == 200
 
 
-def test_a_node_without_an_address_of_its_own_is_refused(
-    tmp_path: Path, redis_server: RedisServer
-) -> None:
-    access = write_access(tmp_path / "access.toml", ["n1"], ["ann"])
-    flags = [
-        "--access", access, "--node", "n1", "--node-token", token_of("n1"), "--insecure",
-        "--members", f"redis://127.0.0.1:{redis_server.port}",
-    ]  # fmt: skip
-    for more, said in (
-        (["--listen", f"0.0.0.0:{free_port('127.0.0.1')}"], "--advertise"),
-        (["--lease-s", "1", "--look-s", "0.9"], "--lease-s"),
-    ):
-        server = PubSubProcess(tmp_path, *flags, *more, wait=False)
-        began_s = time.monotonic()
-        try:
-            assert server.child.wait(PATIENCE_S) not in (0, None)
-            assert said in server.log.read_text()
-            assert time.monotonic() - began_s < PATIENCE_S
-        finally:
-            server.child.kill()
+def test_a_node_that_others_could_not_reach_or_would_lose_is_refused() -> None:
+    flags = (
+        "--node", "n1", "--node-token", token_of("n1"), "--access", "accounts.toml", "--insecure",
+        "--members", "redis://127.0.0.1:1",
+    )  # fmt: skip
+    with pytest.raises(BadValue, match="--lease-s"):
+        settings_from(PubSubSettings, *flags, "--lease-s", "1", "--look-s", "0.9")
+    settings = settings_from(PubSubSettings, *flags, "--listen", "0.0.0.0:7090")
+    with pytest.raises(BadValue, match="--advertise"):
+        address_of(settings, settings.listen)
+    settings = settings_from(PubSubSettings, *flags, "--advertise", "10.0.0.1:7090")
+    assert address_of(settings, settings.listen) == A
