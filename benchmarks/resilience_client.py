@@ -9,6 +9,10 @@ to its end, so that no event loop is measured.
 
 The bars, for the compiled build: the breaker at most 1/3 of the cheapest peer's time; the retry at
 most 1/20 of stamina's and tenacity's and no more than hyx's; the whole stack at most 25 us.
+
+The breaker misses its bar: 0.84 of circuitbreaker's time (1,394 of 1,651 ns, on a busy machine). It
+reads the clock twice, for its window and for how long the call took, and that alone is 0.32 of the
+peer's time; the circuit itself is 0.32 as well.
 """
 
 from __future__ import annotations
