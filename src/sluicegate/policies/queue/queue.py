@@ -209,6 +209,11 @@ class Queue:
             return None
         return self._lend(now_us, 0)
 
+    def record_missed(self, now_us: int) -> None:
+        """Record a unit that came, and was refused before it got here: there was no pause."""
+        if self._book.burst.counts:
+            self._book.record_arrival(now_us)
+
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
         book = self._book
