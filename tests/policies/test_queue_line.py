@@ -28,13 +28,12 @@ WORK_US = 10_000
 CAPACITY_PER_S = PLACES * 1_000_000 // WORK_US
 LINE_US = 12_000
 SPAN_US = 4_000_000
-STANDS_US = 600_000  # from then on a line has stood for as long as callers wait
 SWEEP_US = 1_000
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 
 
 class QueueRun(NamedTuple):
-    """Of each class what part was served; of all, how soon the refused were told once it stood."""
+    """Of each class what part was served; of all, how soon the refused were told."""
 
     goodput: float  # of the capacity
     served: list[float]
@@ -45,10 +44,9 @@ class QueueRun(NamedTuple):
         return sorted(self.refused_us)[int(len(self.refused_us) * part)]
 
 
-def queue_of(line_us: int | None, burst_us_max: int = 500_000) -> Queue:
+def queue_of(line_us: int | None) -> Queue:
     return Queue(
         QueueSettings(
-            burst_us_max=burst_us_max,
             places=PLACES,
             length_max=10_000,
             line_us=line_us,
@@ -93,8 +91,7 @@ async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> Qu
     ) -> None:
         nonlocal order
         if isinstance(answer, Decision):
-            if since_us >= START_US + STANDS_US:
-                refused_us.append(now_us - since_us)
+            refused_us.append(now_us - since_us)
             return
         served[who] += 1
         order += 1
@@ -184,7 +181,7 @@ def test_a_burst_on_a_free_service_is_not_cut() -> None:
 
 def test_while_it_is_crowded_the_line_holds_what_the_places_serve_in_its_time() -> None:
     async def story() -> None:
-        queue = queue_of(LINE_US, burst_us_max=0)
+        queue = queue_of(LINE_US)
         permits = crowded(queue)
         now_us = START_US + 700_000
         answers = [queue.enter(request(BULK, now_us), now_us) for _ in range(30)]
@@ -207,7 +204,7 @@ def test_while_it_is_crowded_the_line_holds_what_the_places_serve_in_its_time() 
 
 def test_who_matters_more_takes_the_place_of_who_matters_less_who_is_told_at_once() -> None:
     async def story() -> None:
-        queue = queue_of(LINE_US, burst_us_max=0)
+        queue = queue_of(LINE_US)
         permits = crowded(queue)
         now_us = START_US + 700_000
         less = [queue.enter(request(BULK, now_us), now_us) for _ in range(30)]
@@ -223,7 +220,7 @@ def test_who_matters_more_takes_the_place_of_who_matters_less_who_is_told_at_onc
 
 def test_what_is_critical_is_not_refused_for_its_number() -> None:
     async def story() -> None:
-        queue = queue_of(LINE_US, burst_us_max=0)
+        queue = queue_of(LINE_US)
         permits = crowded(queue)
         now_us = START_US + 700_000
         answers = [queue.enter(request(CRITICAL, now_us), now_us) for _ in range(100)]
@@ -240,7 +237,7 @@ def test_what_is_critical_is_not_refused_for_its_number() -> None:
 
 def test_when_places_are_free_again_it_is_not_crowded_any_more() -> None:
     async def story() -> None:
-        queue = queue_of(LINE_US, burst_us_max=0)
+        queue = queue_of(LINE_US)
         permits = crowded(queue)
         now_us = START_US + 700_000
         for permit in permits:

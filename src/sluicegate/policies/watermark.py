@@ -8,9 +8,6 @@ Airbnb's "Building Services, Part 3" (2018).
 CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
 the places busy until those who come next are let in.
 
-Between its marks what it lets through comes in bursts, of its own making. A queue that allows for
-bursts would keep its line long for them, so it hears of all who are refused before it (`missed`).
-
 Cost: a comparison. Bounds: a handful of numbers.
 """
 
@@ -60,18 +57,13 @@ class WatermarkStats(NamedTuple):
 class Watermark:
     """Refuses between the high mark and the low one."""
 
-    __slots__ = ("_admitted", "_missed", "_refused", "_rises", "_waiting", "refuses", "settings")
+    __slots__ = ("_admitted", "_refused", "_rises", "_waiting", "refuses", "settings")
 
     def __init__(
-        self,
-        waiting: Callable[[], int],
-        settings: WatermarkSettings | None = None,
-        missed: Callable[[int], None] | None = None,
+        self, waiting: Callable[[], int], settings: WatermarkSettings | None = None
     ) -> None:
-        """Ask `waiting` for how many wait, and tell `missed` when one is refused."""
         self.settings = WatermarkSettings() if settings is None else settings
         self._waiting = waiting
-        self._missed = missed
         self._admitted = self._refused = self._rises = 0
         self.refuses = False
 
@@ -85,8 +77,6 @@ class Watermark:
             self._rises += 1
         if self.refuses and request.criticality != Criticality.CRITICAL:
             self._refused += 1
-            if self._missed is not None:
-                self._missed(now_us)
             retry_us = self.settings.retry_after_us
             return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
         self._admitted += 1

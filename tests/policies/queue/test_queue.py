@@ -199,7 +199,7 @@ def test_once_it_stands_the_newest_is_served_and_the_oldest_is_told_to_go() -> N
         assert world.queue.stats().queued <= 15
         assert world.queue.stats().overloaded
 
-    run(story, places=1, standing_us=100_000, burst_us_max=0, adaptive_target=False)
+    run(story, places=1, standing_us=100_000, adaptive_target=False)
 
 
 def test_a_class_is_let_go_though_the_places_are_never_free_because_of_a_lesser_one() -> None:
@@ -230,7 +230,7 @@ def test_a_class_is_let_go_though_the_places_are_never_free_because_of_a_lesser_
             await a_millisecond()
         assert all(admitted(task) for task in burst)
 
-    run(story, places=1, adaptive_target=False, length_max=200, burst_us_max=0)
+    run(story, places=1, adaptive_target=False, length_max=200)
 
 
 def admitted(task: Admitted) -> bool:

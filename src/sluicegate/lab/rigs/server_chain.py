@@ -5,7 +5,9 @@ what everybody sets: how many may be at work at once, and who may claim to be CR
 the callers of the kinds that are). The rest is as it comes.
 
 There is no `shed` in it, as there is none in the kit. Before a queue that goes by class it refuses
-next to nobody under a steady load, and under bursts what the pause behind them could have served.
+next to nobody under a steady load, and under bursts it refuses what the pause behind them could
+have served: 32 workers of 10 ms, one seed, goodput of bursts of 50 ms at twice the capacity 0.80
+with it and 0.94 without, 100 ms at the capacity 0.61 and 0.75, 20 in 80 ms 0.49 and 0.77.
 `with_shed` is there to compare.
 """
 
@@ -14,7 +16,6 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.kernels.codel import SPAN_US_MAX
 from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.task_mode import MakePolicy
@@ -32,17 +33,6 @@ ONE_CLASS: Final = CriticalitySettings(strangers=Criticality.BULK, default=Criti
 def server_chain(rig: Rig, world: World) -> Stack:
     """Return deadline, criticality and queue."""
     return _chain(clamp(rig), waits("queue", _queue(rig)))
-
-
-def patient_chain(rig: Rig, world: World) -> Stack:
-    """Return the same whose queue has been told how long callers wait, if that is not short."""
-    wait_us = max(QueueSettings().wait_us_max, *(kind.timeout_us for kind in rig.kinds))
-    settings = QueueSettings(
-        places=rig.workers,
-        wait_us_max=min(wait_us, SPAN_US_MAX),
-        burst_us_max=min(wait_us, SPAN_US_MAX),
-    )
-    return _chain(clamp(rig), waits("queue", Queue(settings)))
 
 
 def without_criticality(rig: Rig, world: World) -> Stack:

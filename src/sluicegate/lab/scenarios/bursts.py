@@ -118,7 +118,7 @@ def curves(rig: Rig, ended: BurstsRun) -> Curves:
 
 
 def without_allowance(rig: Rig, world: World) -> Queue:
-    """The queue with its line as short as its rule has it, whatever bursts leave idle."""
+    """The queue with its bound as it is, whatever bursts leave idle."""
     return Queue(QueueSettings(places=rig.workers, burst_us_max=0))
 
 
@@ -160,4 +160,8 @@ SCENARIO: Final = Scenario(
     curves=curves,
     columns=("goodput", "behind", "success.critical", "p50_ms", "p99_ms", "refused_p99_ms"),
     plots=(PlotSpec("Answered in time", ("goodput",), AS_BARS, "of capacity"),),
+    limits="With seed 1 0.944 of the capacity is answered at twice of it, where 0.95 is asked; at "
+    "the capacity 0.749 where a plain line, the newest first, answers 0.796 (100 ms), and 0.772 "
+    "where one in order answers 0.829, all that came (20 ms). How much longer work may wait the "
+    "queue learns from what it has lost, and meanwhile it refuses.",
 )

@@ -16,10 +16,8 @@ deadline.
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
-Both bounds leave room for bursts. Until a line has stood for as long as callers wait nobody goes
-who can still be served in time (`patience.py`); from then on all may wait for as long as places
-would be idle else (`kernels/burst_allowance.py`). It is in order as long as nearly all can be
-served so, and who would be next too late is refused at once; else the newest go first.
+Both bounds leave room for bursts: where refusing has left places idle that the refused could have
+used in time, all may wait for longer (`kernels/burst_allowance.py`), the newest first.
 
 With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
 not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
@@ -43,7 +41,6 @@ from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSet
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
-from sluicegate.policies.queue.patience import Patience
 from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import QueueSettings, queue_classes, rule_for
 
@@ -86,14 +83,12 @@ class LineBook:
 
     __slots__ = (
         "_arrivals",
-        "_bursts",
         "_expiries",
         "_lanes",
         "_learned",
         "_lines",
         "_newest_first",
         "_numbers",
-        "_patience",
         "_queue",
         "_rules",
         "_service",
@@ -125,10 +120,8 @@ class LineBook:
         self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
-        self._bursts = burst_us_max > 0
         self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
-        self._patience = Patience()
-        self._newest_first = False  # while bursts make long lines that cannot all be served
+        self._newest_first = False  # while bursts make long lines
         self.places = settings.places
         self.slack_us = 0  # what the work takes, of which the deadline has to leave as much
         self.waiting = 0
@@ -162,14 +155,7 @@ class LineBook:
             left_us -= min(self.slack_us, left_us // 2)
             waiter.latest_us = now_us + left_us
             timeout_us = min(timeout_us, left_us)
-        lane = self._lane(waiter.request)
-        if self._bursts:
-            most_us = min(timeout_us, self._settings.burst_us_max)
-            self._expect(most_us, now_us)
-            if self._ahead_us(lane) > most_us > 0:
-                removed.append(LineRemoval(waiter, QUEUE_FULL, self._drained_us()))
-                return
-        self._push(waiter, lane, timeout_us, weight, now_us, removed)
+        self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
 
     def first_class(self) -> Criticality | None:
         """The class that matters most of those who wait."""
@@ -255,9 +241,7 @@ class LineBook:
             if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
                 self._slack_due_us = now_us + _SLACK_EVERY_US
                 self.slack_us = int(self._service.quantile(settings.slack_quantile, now_us) or 0)
-        if self._service_us == 0:
-            self._service_us = service_us
-        self._service_us += (service_us - self._service_us) // 32
+        self._service_us += (service_us - self._service_us) // 8
         if not unloaded or not settings.adaptive_target:
             return
         if self._learned == 0:
@@ -268,37 +252,17 @@ class LineBook:
                 rule.fit(self._unloaded_us)
         self._learned += 1
 
-    def record_arrival(self, now_us: int) -> None:
-        """Record that somebody comes, while the allowance counts."""
-        self.burst.record(self._service_us / self.places, now_us)
-
-    def _expect(self, wait_us: int, now_us: int) -> None:
-        """Find how long the line may be, and in which order, when somebody joins it."""
-        burst, patience = self.burst, self._patience
-        if self.waiting == 0:
-            patience.record_empty(now_us)
-        patience.record_wait(wait_us)
-        if burst.counts:
-            self.record_arrival(now_us)
-        else:
-            burst.begin(now_us)
+    def record_idle(self, idle: int, now_us: int) -> None:
+        """Record how many places are idle; the newest go first while bursts make long lines."""
+        burst = self.burst
+        burst.record(idle, self.places, now_us)
         target_us = self._rules[0].target_us()
-        burst.fit(2 * target_us, patience.us)
-        newest_first = burst.us > 0 and burst.spills and not patience.lasts(now_us)
+        newest_first = burst.us > 2 * target_us
         if newest_first is self._newest_first or self._settings.standing_us is not None:
             return
         self._newest_first = newest_first
         for line in self._lines:
             line.stand_after(4 * target_us if newest_first else None)
-
-    def _ahead_us(self, lane: int) -> int:
-        """How long it takes until a newcomer is next; 0 if the newest are first."""
-        if self._lines[lane].lifo:
-            return 0
-        ahead = 0
-        for line in self._lines[: (lane // self._lanes + 1) * self._lanes]:
-            ahead += line.length
-        return ahead * self._service_us // self.places
 
     def _push(
         self,
@@ -317,13 +281,9 @@ class LineBook:
             rule.record_empty()
         waiter.lane = lane
         cost = max(1, waiter.request.cost_ru)
-        room = self._settings.length_max
-        if self.saturation.stands and not self._patience.lasts(now_us):
-            self._patience.end(now_us)
-            room = self._room(lane)
-            if lane >= self._lanes:
-                timeout_us = self.saturation.wait_us(timeout_us, self._service_us, self.burst.us)
-        self._queue.limit(room)
+        self._queue.limit(self._room(lane))
+        if lane >= self._lanes:
+            timeout_us = self.saturation.wait_us(timeout_us, self._service_us, self.burst.us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.expires_us = now_us + timeout_us
         if waiter.entry.fate == QUEUED:
@@ -349,7 +309,6 @@ class LineBook:
         return left_us < min(self.slack_us, budget_us // 2) or left_us == 0
 
     def _drop_standing(self, now_us: int, removed: list[LineRemoval]) -> None:
-        patience = self._patience
         for lane, line in enumerate(self._lines):
             rule = self._rules[lane]
             entry = line.oldest
@@ -358,12 +317,11 @@ class LineBook:
                 delay_us = now_us - waiter.queued_us
                 if self.burst.us:
                     delay_us = max(0, delay_us - self.burst.us)
-                if not rule.drop(delay_us, now_us) or patience.lasts(now_us):
+                if not rule.drop(delay_us, now_us):
                     break
-                patience.end(now_us)
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us
-                removed.append(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us))
+                self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
                 entry = line.oldest
 
     def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
@@ -372,16 +330,26 @@ class LineBook:
             removed.append(LineRemoval(waiter, DEADLINE, NEVER))
         else:
             retry_us = self._settings.interval_us
-            removed.append(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us))
+            self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
 
     def _remove_lost(
         self, lost: list[QueueEntry[Waiter]], now_us: int, removed: list[LineRemoval]
     ) -> None:
         for entry in lost:
             if entry.fate == OVERFLOWED:
-                removed.append(LineRemoval(entry.item, QUEUE_FULL, self._drained_us()))
+                removal = LineRemoval(entry.item, QUEUE_FULL, self._drained_us())
+                self._remove_early(removal, now_us, removed)
             else:
                 self._expire(entry.item, now_us, removed)
+
+    def _remove_early(self, removal: LineRemoval, now_us: int, removed: list[LineRemoval]) -> None:
+        """Somebody goes who might still have been served in time."""
+        waiter = removal.waiter
+        late_us = waiter.queued_us + self._settings.wait_us_max
+        if waiter.latest_us >= 0:
+            late_us = min(late_us, waiter.latest_us)
+        self.burst.record_refusal(self._service_us, late_us, now_us)
+        removed.append(removal)
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""

@@ -183,7 +183,7 @@ class Queue:
         """Take that place."""
         book = self._book
         if book.burst.counts:
-            book.record_arrival(now_us)
+            book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
@@ -209,14 +209,11 @@ class Queue:
             return None
         return self._lend(now_us, 0)
 
-    def record_missed(self, now_us: int) -> None:
-        """Record a unit that came, and was refused before it got here: there was no pause."""
-        if self._book.burst.counts:
-            self._book.record_arrival(now_us)
-
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
         book = self._book
+        if book.burst.counts:
+            book.record_idle(book.places - self.inflight, now_us)
         self.inflight -= 1
         borrower = self._borrower
         if book.waiting or (borrower is not None and borrower.queued):
@@ -231,6 +228,8 @@ class Queue:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
         within("queue.places", places, 1, PLACES_MAX)
         book = self._book
+        if book.burst.counts:
+            book.record_idle(book.places - self.inflight, now_us)
         book.places = places
         self._serve(now_us)
 
@@ -332,7 +331,7 @@ class Queue:
     def _lend(self, now_us: int, waited_us: int) -> QueuePermit:
         book = self._book
         if book.burst.counts:
-            book.record_arrival(now_us)
+            book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self.lent += 1
         return QueuePermit(self, now_us, waited_us, False, self._borrower)

@@ -110,10 +110,7 @@ class Lane:
             self._number = AdaptiveLimit(settings.concurrency)
         self.stack = Stack(
             first,
-            at_once(
-                "watermark",
-                Watermark(lambda: self.queue.queued, settings.watermark, self.queue.record_missed),
-            ),
+            at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
             observers=observers,
         )
