@@ -5,7 +5,7 @@
     pages/                                    parts of HTML, made of a picture
     live                                      the same parts again, once a second for all browsers
     sessions, handler                         who may look
-    rulebook, changes, draft_check            rules are changed, with each person's own token
+    rulebook, changes, draft_check            rules are changed, in each person's name
     emergency                                 enforcement is stopped for a while
     lab_runs, lab                             runs of `sluicegate lab`, as child processes
     forms                                     what a page of ours sends, and that it is ours

@@ -2,8 +2,8 @@
 
 Who has signed in with a token of the rulebook is known by a session as in `sessions.py`. Who has
 logged in here at a provider is asked for by their name, with the console's own token, if it has
-one: what they may do is still written there, under that name. For anybody else nothing is shown,
-as the server may let anybody read. Calls block, so threads make them: `CALLS_MAX` at a time.
+one: what they may do is still written there, under that name. Anybody else is asked for without a
+token, as the server may let anybody read. Calls block, so threads make them: `CALLS_MAX` at a time.
 """
 
 from __future__ import annotations
