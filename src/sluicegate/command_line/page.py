@@ -120,10 +120,13 @@ def quiet(words: str) -> str:
     return f'<p class="quiet">{words}</p>'
 
 
-def table(names: Iterable[str], numbers: Iterable[str], rows: Iterable[str]) -> str:
-    """Return rows under column heads: first those of names, then those of numbers."""
+def table(
+    names: Iterable[str], numbers: Iterable[str], rows: Iterable[str], words: Iterable[str] = ()
+) -> str:
+    """Return rows under column heads: those of names, of numbers, and of words behind them."""
     heads = [f"<th>{escape(name)}</th>" for name in names]
     heads += [f'<th class="number">{escape(name)}</th>' for name in numbers]
+    heads += [f"<th>{escape(name)}</th>" for name in words]
     body = "\n".join([row(*heads), *rows] if heads else rows)
     return f'<div class="scroll" tabindex="0"><table>{body}</table></div>'
 

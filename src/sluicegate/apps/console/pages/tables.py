@@ -41,17 +41,10 @@ def callers(
     if not rows:
         words = "No dispatcher has served anybody yet. Limiters do not count by caller."
         return {"callers": quiet(words)}
-    heads = (
-        "RU a second",
-        "quota",
-        "of it",
-        "admitted",
-        "refused",
-        "the last hour",
-        "tuning proposal",
-    )
+    heads = ("RU a second", "quota", "of it", "admitted", "refused")
+    behind = ("the last hour", "tuning proposal")
     return {
-        "callers": table(("caller",), heads, rows)
+        "callers": table(("caller",), heads, rows, behind)
         + quiet(
             "Those who spend most come first; a name leads to its refusals. A proposal goes by "
             "what was asked for, repeats of what was refused included, and an hour is never reason "
