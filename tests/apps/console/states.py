@@ -45,6 +45,19 @@ def limiter(at_s: float = 0.0, utilization: float = 0.1, **classes: Any) -> dict
     }
 
 
+def pubsub(at_s: float = 0.0, **node: int) -> dict[str, Any]:
+    """A pub/sub node's state; `node` are counts of its accounts."""
+    names = ("admitted", "suppressed", "fused", "accounts", "suppressed_accounts", "untracked")
+    return {
+        "app": "pubsub",
+        "at_us": START_US + round(at_s * SECOND_US),
+        "accounts": {
+            "node": {name: node.get(name, 0) for name in names},
+            "master": dict.fromkeys(("accounts", "nodes", "untracked"), 1),
+        },
+    }
+
+
 def looked(
     before: dict[str, Any] | None, now: dict[str, Any] | None, url: str = "http://node:1"
 ) -> Node:

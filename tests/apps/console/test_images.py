@@ -79,6 +79,11 @@ def test_images_alone_are_somebody_who_asks() -> None:
     assert sentence_of(shown).words == "All is calm: images are asked for at 23/s."
 
 
+def test_a_service_of_images_is_a_node_with_what_it_answers_and_refuses() -> None:
+    shown = pictured(looked(service(), service(2.0, hits=40, requests=10, refused_full=4)))
+    assert [(node.admitted, node.refused) for node in shown.nodes] == [(23.0, 2.0)]
+
+
 def test_an_origin_that_fails_is_named_as_text() -> None:
     state = service(1.0)
     state["origins"] = {HOSTILE: "open", "well:80": "closed"}

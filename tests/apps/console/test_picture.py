@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.apps.console.states import dispatcher, done, limiter, looked, pictured
+from tests.apps.console.states import dispatcher, done, limiter, looked, pictured, pubsub
 
 
 def flows(picture: Any) -> dict[str, tuple[float, float, float]]:
@@ -41,6 +41,12 @@ def test_what_dispatchers_and_limiters_do_is_added_up_by_class() -> None:
         ("http://node:1", 100.0),
         ("http://node:2", 50.0),
     ]
+
+
+def test_a_pubsub_node_has_what_its_accounts_were_admitted_and_refused() -> None:
+    before, after = pubsub(admitted=100), pubsub(2.0, admitted=120, suppressed=4, fused=2)
+    shown = pictured(looked(before, after))
+    assert [(node.admitted, node.refused) for node in shown.nodes] == [(10.0, 3.0)]
 
 
 def test_decisions_without_the_store_are_counted_apart() -> None:

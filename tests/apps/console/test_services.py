@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.apps.console.pages import rules, tables
 from tests.apps.console.process import HOSTILE, ConsoleProcess
-from tests.apps.console.states import START_US, looked, pictured
+from tests.apps.console.states import looked, pictured, pubsub
 from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.apps.pubsub.process import PubSubProcess
 
@@ -68,18 +68,7 @@ def test_whatever_a_service_answers_is_shown_as_text(odd: str) -> None:
         "limit": 1, "period_us": 1, "algorithm": odd,
     }  # fmt: skip
     answers = [(odd, {"rules": [rule], "next": None, "of": 1, "version": odd}, "")]
-    state = {
-        "app": "pubsub",
-        "at_us": START_US,
-        "accounts": {
-            "node": dict.fromkeys(
-                ("admitted", "suppressed", "fused", "accounts", "suppressed_accounts", "untracked"),
-                1,
-            ),
-            "master": dict.fromkeys(("accounts", "nodes", "untracked"), 1),
-        },
-    }
-    picture = pictured(looked(None, state, odd))
+    picture = pictured(looked(None, pubsub(), odd))
     shown = [
         rules.found("", answers, 1)["found"],
         *rules.detail(odd, answers, changes=True).values(),

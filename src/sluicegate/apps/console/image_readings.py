@@ -70,6 +70,11 @@ class ImageReading(NamedTuple):
     damaged: int
     unwell: tuple[tuple[str, str], ...]  # origins whose breaker is not closed, and its state
 
+    @property
+    def admitted(self) -> float:
+        """What was asked for and not refused, from memory included."""
+        return max(0.0, self.from_memory + self.requests - self.refused)
+
 
 def read_images(url: str, before: State | None, state: State) -> ImageReading:
     """Return what there is to see of a service of images."""

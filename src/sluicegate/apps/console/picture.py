@@ -227,6 +227,26 @@ class _NodeReading:
     accounts: AccountReading | None = None
     images: ImageReading | None = None
 
+    @property
+    def admitted(self) -> float:
+        """What the node admits a second, of whatever kind it serves."""
+        admitted = sum(flow.admitted for flow in self.flows.values())
+        if self.accounts is not None:
+            admitted += self.accounts.admitted
+        if self.images is not None:
+            admitted += self.images.admitted
+        return admitted
+
+    @property
+    def refused(self) -> float:
+        """What it refuses a second."""
+        refused = sum(flow.refused for flow in self.flows.values())
+        if self.accounts is not None:
+            refused += self.accounts.suppressed + self.accounts.fused
+        if self.images is not None:
+            refused += self.images.refused
+        return refused
+
 
 def _read(
     url: str, before: State | None, state: State
@@ -326,8 +346,8 @@ def _row(node: Node, state: State, reading: _NodeReading) -> NodeRow:
         up_us=int(state.get("up_us", 0)),
         memory_bytes=int((state.get("process") or {}).get("memory_bytes", 0)),
         not_ready=str(state.get("not_ready", "")),
-        admitted=sum(flow.admitted for flow in reading.flows.values()),
-        refused=sum(flow.refused for flow in reading.flows.values()),
+        admitted=reading.admitted,
+        refused=reading.refused,
     )
 
 
