@@ -97,17 +97,33 @@ def test_a_few_failures_of_a_few_calls_are_chance() -> None:
     assert ejected([*others, HostStats("bad", requests=200, failures=20)]) == {"bad": SUCCESS_RATE}
 
 
-def test_evidence_bounds_the_chance_of_so_many_failures() -> None:
-    for calls, failed in ((20, 3), (50, 5), (100, 8)):
-        tail = sum(
-            math.comb(calls, k) * 0.01**k * 0.99 ** (calls - k) for k in range(failed, calls + 1)
-        )
-        strength = evidence(
-            failed, calls, failed + 99, calls + 9_998
-        )  # the others': one in a hundred
-        assert tail <= math.exp(-strength) <= 20 * tail
-    assert evidence(1, 100, 1 + 99, 100 + 9_998) == 0.0
-    assert evidence(100, 100, 100 + 99, 100 + 9_998) == pytest.approx(100 * math.log(100))
+@pytest.mark.parametrize("requests", [20, 50, 66, 120])
+@pytest.mark.parametrize(("others", "others_failures"), [(180, 0), (565, 0), (1_080, 11)])
+def test_evidence_is_the_chance_of_so_many_failures(
+    requests: int, others: int, others_failures: int
+) -> None:
+    """The oracle: of all ways to spread the failures over the calls, those that are as bad."""
+    for failures in range(4, requests // 2):
+        all_, in_all = requests + others, failures + others_failures
+        chance = sum(
+            math.comb(requests, k) * math.comb(others, in_all - k)
+            for k in range(failures, min(requests, in_all) + 1)
+        ) / math.comb(all_, in_all)
+        strength = evidence(failures, requests, in_all, all_)
+        assert chance / 20 <= math.exp(-strength) <= 20 * chance
+
+
+def test_no_more_failures_than_the_others_have_are_no_evidence() -> None:
+    assert evidence(1, 100, 1 + 99, 100 + 9_900) == 0.0
+    assert evidence(0, 100, 5, 1_000) == 0.0
+    assert evidence(100, 100, 200, 200) == 0.0
+
+
+def test_that_the_others_failed_not_at_all_is_chance_too() -> None:
+    """One call in a hundred fails anywhere, and the others had none of five hundred."""
+    lucky = [HostStats(f"lucky {n}", requests=141) for n in range(4)]
+    assert ejected([HostStats("unlucky", requests=66, failures=5), *lucky]) == {}
+    assert ejected([HostStats("bad", requests=66, failures=9), *lucky]) == {"bad": SUCCESS_RATE}
 
 
 def test_a_p95_of_few_calls_says_little() -> None:

@@ -26,10 +26,13 @@ sqrt((1 - f) / f) deviations below the mean: at 1.9 it sees nothing from f = 22 
 share of failures has a rule of its own. And it is jumpy when all are well, 99.99 beside 99.9 per
 cent; a host above `healthy_percent` is never suspect by it.
 And chance makes outliers of small numbers: where one call in a hundred fails anywhere, a host with
-20 calls has failed two of them every minute or so. So its failures must be beyond what chance makes
-of the others' rate: by Chernoff's bound, calls * relative entropy of the two rates in powers of e,
-`evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour long: 40
-false ejections without it, none with it. For the same reason a p95 must have five calls above it.
+20 calls has failed two of them every minute or so. So its failures must be beyond chance: how much
+likelier what was seen is with a rate of the host's own than with one rate for all, in powers of e,
+must be `evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour
+long: 40 false ejections without it, none with it. The others' rate is not known but counted, and
+that is low by chance, too: with Chernoff's bound on it, as if it were known, 181 of 10,000,000
+windows of five healthy hosts had one out, and so 2. For the same reason a p95 must have five calls
+above it.
 Slow hosts are compared by the ratio to the median, which one slow host cannot move.
 Worst first: with little room, the order in which hosts are listed must not decide.
 One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which
@@ -195,19 +198,17 @@ def ejected_max(hosts: int, percent: int) -> int:
 
 
 def evidence(failures: int, requests: int, failures_all: int, requests_all: int) -> float:
-    """How far a host's failures are beyond what the others' rate explains, in powers of e.
+    """How far a host's failures are beyond the others', in powers of e: a likelihood ratio.
 
-    The chance of as many, were it like the others, is below e to minus this (Chernoff). The counts
-    of all include the host's own. That nothing failed elsewhere is taken for nearly one failure.
+    Were it like the others, as many would be about as rare as e to minus this. The counts of all
+    include the host's own.
     """
-    others = (failures_all - failures + 1) / (requests_all - requests + 2)
-    share = failures / requests
-    if share <= others:
+    if failures * requests_all <= failures_all * requests:
         return 0.0
-    found = share * log(share / others)
-    if share < 1.0:
-        found += (1.0 - share) * log((1.0 - share) / (1.0 - others))
-    return requests * found
+    of_all = failures_all / requests_all
+    others = requests_all - requests
+    found = requests * _divergence(failures / requests, of_all)
+    return found + others * _divergence((failures_all - failures) / others, of_all)
 
 
 def panics(hosts: int, out: int, panic_percent: int) -> bool:
@@ -225,6 +226,12 @@ def slow_start(now_us: int, since_us: int, ramp_us: int, least: float) -> float:
     if age_us >= ramp_us:
         return 1.0
     return least + (1.0 - least) * age_us / ramp_us if age_us > 0 else least
+
+
+def _divergence(rate: float, expected: float) -> float:
+    """The relative entropy of two rates, of which the second is neither 0 nor 1."""
+    found = rate * log(rate / expected) if rate > 0.0 else 0.0
+    return found + (1.0 - rate) * log((1.0 - rate) / (1.0 - expected)) if rate < 1.0 else found
 
 
 def _ejections_left(host: HostStats, calm_us: int, now_us: int) -> int:
