@@ -32,8 +32,10 @@ def dlq(*words: str) -> int:
 def letters_of(
     *fields: tuple[str, int, bool, int], limit: Limit = TEN_AN_HOUR, process: str = "n/1/1"
 ) -> list[DeadLetter]:
-    """Letters by (user, weight, allowed, seconds ago)."""
+    """Letters by (user, weight, allowed, seconds ago), all of them within one hour of the clock."""
     now, before, letters = now_us(), 0, []
+    if now % (60 * MINUTE) < MINUTE:
+        now -= MINUTE
     for number, (user, weight, allowed, ago_s) in enumerate(fields):
         letters.append(
             DeadLetter(
