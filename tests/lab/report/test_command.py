@@ -195,13 +195,20 @@ class Reader(HTMLParser):
                 self.links.append(value)
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> str:
-    outcome = report.run_report(["tiny"], range(2), 1, quiet())
-    return report_page.write_page(outcome, tmp_path, print).read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO})
+        outcome = report.run_report(["tiny"], range(2), 1, quiet())
+        return report_page.write_page(outcome, tmp_path_factory.mktemp("page"), print)
 
 
-def test_the_page_needs_nothing_but_itself(page: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page(page_file: Path) -> str:
+    return page_file.read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_but_itself(page: str, page_file: Path) -> None:
     reader = Reader(page)
     assert "http:" not in page
     assert "https:" not in page
@@ -211,8 +218,8 @@ def test_the_page_needs_nothing_but_itself(page: str, tmp_path: Path) -> None:
     assert len(reader.ids) == len(set(reader.ids))
     assert {link[1:] for link in reader.links} <= set(reader.ids)
     assert reader.tags.count("svg") == len(tiny.SCENARIO.plots) + 1, "the margins open the page"
-    assert (tmp_path / "margins.png").exists()
-    assert len(list(tmp_path.glob("tiny-*.png"))) == len(tiny.SCENARIO.plots)
+    assert (page_file.parent / "margins.png").exists()
+    assert len(list(page_file.parent.glob("tiny-*.png"))) == len(tiny.SCENARIO.plots)
 
 
 def test_the_page_says_what_is_claimed_what_was_seen_and_how_to_see_it_again(page: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sluicegate.lab.scenario import Figures
 from sluicegate.lab.scenarios.shared_engine import SCENARIO, curves, rig
 
@@ -10,6 +12,7 @@ def figures(candidate: str, case: str) -> Figures:
     return SCENARIO.run_once(candidate, case, 0)
 
 
+@pytest.mark.prove
 def test_the_price_of_the_lowest_class_saves_the_others_where_the_line_is_in_the_engine() -> None:
     queue, prices = figures("off", "four"), figures("local", "four")
     for member in ("CRITICAL", "DEGRADED"):
@@ -18,6 +21,7 @@ def test_the_price_of_the_lowest_class_saves_the_others_where_the_line_is_in_the
     assert queue["dearest"] == 1
 
 
+@pytest.mark.prove
 def test_before_a_single_dispatcher_the_queue_suffices_and_no_price_moves() -> None:
     alone = figures("local", "alone")
     assert alone["dearest"] == 1
