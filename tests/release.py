@@ -30,7 +30,7 @@ SMOKE: Final = (
     ("python", "-P", "-c", DECIDE),
     ("sluicegate", "--version"),
     ("sluicegate", "doctor"),
-    ("sluicegate", "up", "--alone", "--plain", "--for", "1", "--listen", "127.0.0.1:0"),
+    ("sluicegate", "up", "--free-ports", "--for", "5"),
 )
 
 

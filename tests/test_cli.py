@@ -134,7 +134,7 @@ def test_an_interrupt_is_no_traceback(failing: ModuleType) -> None:
 def test_help_imports_no_optional_package() -> None:
     script = (
         "import sys; from sluicegate.cli import main;"
-        "main(['--help']); main(['up', '--load', 'x']);"
+        "main(['--help']); main(['up', '--for', 'x']);"
         "print(sorted({'asyncio', 'uvicorn', 'rich', 'uvloop'} & set(sys.modules)))"
     )
     result = subprocess.run(
@@ -145,7 +145,7 @@ def test_help_imports_no_optional_package() -> None:
 
 def test_output_that_a_terminal_cannot_show_is_escaped() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", "up", "--rules", "水 = 1/s"],
+        [sys.executable, "-m", "sluicegate.cli", "up", "--for", "水"],
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         check=False,

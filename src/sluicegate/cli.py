@@ -33,7 +33,7 @@ DESCRIPTION: Final = (
 )
 EXAMPLES: Final = """\
 examples:
-  sluicegate up                 see limits at work: a demo load and a live view
+  sluicegate up                 every service with a console and a demo load, to look at
   sluicegate limits check FILE  what a rules file says, in words
   sluicegate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
   sluicegate kv                 a key-value store for many tenants, with quotas and shedding
@@ -61,7 +61,7 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = (
     CommandEntry(
         "up",
-        "serve limits on a small HTTP endpoint, with a demo load and a live view",
+        "run every service that is installed, a console, and a load that tells a story",
         "sluicegate.apps.up.command",
         extra="server",
     ),

@@ -25,7 +25,7 @@ WAIT_MS_MAX: Final = 120_000
 
 def take(file: Path, full_s: float) -> None:
     """Start it all, wait, and write the picture."""
-    command = [sys.executable, "-m", "sluicegate.cli", "up", "--plain", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "sluicegate.cli", "up", "--free-ports"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
         found = next(filter(None, (re.search(r"open (http:\S+)", line) for line in up.stdout)))

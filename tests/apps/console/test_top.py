@@ -36,6 +36,8 @@ def test_one_picture_of_real_services_with_the_one_that_is_gone(
         shown = json.loads(capsys.readouterr().out)
         assert [node["app"] for node in shown["nodes"]] == ["kv"]
         assert shown["sentence"] == "All is calm: nobody asks."
+        assert main(["top", "--once", "--brief", "--every", "0.2", *urls[2:4]]) == 0
+        assert capsys.readouterr().out == "CALM: All is calm: nobody asks.\n"
         monkeypatch.delenv("SLUICEGATE_TOKEN")
         assert main(["top", "--once", "--every", "0.2", "--at", kv.url]) == 1
         assert "takes a token with the grant audit" in capsys.readouterr().err

@@ -5,8 +5,6 @@ Nothing here sleeps for a fixed time and hopes; what is waited for has a deadlin
 
 from __future__ import annotations
 
-import http.client
-import json
 import queue
 import re
 import signal
@@ -14,9 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Self
 
 DEADLINE_S = 60.0
 END_S_MAX = 8.0  # less than what a slow asker is given, with room for a busy machine
@@ -24,16 +22,6 @@ POLL_GAP_S = 0.02
 
 # What a user's shell would run; a resource left open is told on standard error.
 COMMAND = (sys.executable, "-W", "default::ResourceWarning", "-m", "sluicegate.cli")
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 def until(ready: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
@@ -59,10 +47,9 @@ def has_ended(pid: int) -> bool:
 class Up:
     """One running `sluicegate up`; use it in a `with`."""
 
-    def __init__(self, *flags: str, command: Sequence[str] = COMMAND, alone: bool = True) -> None:
-        only = ("--alone",) if alone else ()
+    def __init__(self, *flags: str) -> None:
         self.process = subprocess.Popen(
-            [*command, "up", "--listen", "127.0.0.1:0", "--plain", *only, *flags],
+            [*COMMAND, "up", "--free-ports", *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -74,10 +61,11 @@ class Up:
 
     def __enter__(self) -> Self:
         self._reader.start()
-        ready = self.line("listening on")
-        found = re.search(r"http://(127\.0\.0\.1):(\d+)", ready)
+        ready = self.line("in a browser")
+        self.ports = {name: int(port) for name, port in re.findall(r"(\w+) :(\d+)", ready)}
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", ready)
         assert found is not None, ready
-        self.host, self.port = found[1], int(found[2])
+        self.ports["console"] = int(found[1])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,34 +101,13 @@ class Up:
         assert self.process.stderr is not None
         return self.process.stderr.read()
 
-    def ask(
-        self,
-        path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        method: str | None = None,
-    ) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=DEADLINE_S)
-        try:
-            connection.request(
-                method or ("GET" if body is None else "POST"), path, body, headers or {}
-            )
-            response = connection.getresponse()
-            return Answer(
-                response.status,
-                {name.lower(): value for name, value in response.getheaders()},
-                response.read(),
-            )
-        finally:
-            connection.close()
-
     def children(self) -> list[int]:
         pid = self.process.pid
         words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [int(word) for word in words]
 
     def end(self, signum: signal.Signals = signal.SIGINT) -> float:
-        """DemoRequest it to end; how long that took."""
+        """Ask it to end; return how long that took."""
         asked_s = time.monotonic()
         self.process.send_signal(signum)
         self.process.wait(DEADLINE_S)

@@ -1,24 +1,27 @@
+"""`sluicegate up` as a user starts it: every service, busy, paused, and gone when it goes."""
+
 from __future__ import annotations
 
-import fcntl
+import http.client
 import os
 import pty
-import select
+import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
-import termios
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.apps.up.running import COMMAND, DEADLINE_S, END_S_MAX, Up, has_ended, stands, until
+from tests.apps.up.running import COMMAND, DEADLINE_S, END_S_MAX, Up, has_ended, until
 
-LEAVE = b"\x1b[?1049l"  # the terminal's other screen
-SHOW_CURSOR = b"\x1b[?25h"
-
+BUSY = {
+    "limiter": r'"allowed": ?[1-9]',
+    "kv": r'"caller": ?"nightly"',
+    "pubsub": r'"admitted": ?[1-9]',
+    "images": r'"downloads": ?[1-9]',
+}
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="children are looked up in /proc"
 )
@@ -27,221 +30,112 @@ needs_proc = pytest.mark.skipif(
 def run(*arguments: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
     command = COMMAND if script is None else (sys.executable, "-c", script)
     return subprocess.run(
-        [*command, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+        [*command, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
 
 
-def test_what_was_asked_is_what_the_state_says() -> None:
-    with Up("--no-load", "--rules", "api = 3/min; batch = 10/min burst 5 by token_bucket") as up:
-        admitted = [up.ask("/v1/check?rule=api&key=ann").status for _ in range(5)]
-        assert admitted == [200, 200, 200, 429, 429]
-        posted = up.ask(
-            "/v1/check",
-            b'{"rule": "batch", "key": "job", "cost": 6}',
-            {"Content-Type": "application/json"},
-        )
-        assert (posted.status, posted.json["reason"]) == (429, "cost_above_limit")
-        assert up.ask("/v1/check?rule=none&key=ann").status == 400
-        state = up.ask("/v1/state").json
-        assert (state["admitted"], state["refused"], state["bad_requests"]) == (3, 3, 1)
-        assert state["reasons"] == {"rate_limited": 2, "cost_above_limit": 1}
-        api, batch = state["rules"]["api"], state["rules"]["batch"]
-        assert (api["admitted"], api["refused"], api["keys"]) == (3, 2, 1)
-        assert (batch["admitted"], batch["refused"], batch["keys"]) == (0, 1, 0)
-        assert {key["key"] for key in state["refused_most"]} == {"ann", "job"}
-        assert state["faults"] == 0
-
-
-def test_a_refusal_says_when_to_come_back() -> None:
-    with Up("--no-load", "--rules", "api = 1/min") as up:
-        assert "retry-after" not in up.ask("/v1/check?key=a").headers
-        refused = up.ask("/v1/check?key=a")
-        assert refused.headers["retry-after"] == "60"
-        assert refused.json["sentence"] == "The limit for this key is spent."
+def ask(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
 
 
 @needs_proc
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly_with_its_load(signum: signal.Signals) -> None:
-    with Up("--load", "200") as up:
-        until(lambda: up.ask("/v1/state").json["admitted"] > 20, "the load arrives")
-        (load,) = up.children()
-        took_s = up.end(signum)
-        assert up.process.returncode == 0
-        assert took_s < END_S_MAX
-        assert up.errors() == ""
-        assert has_ended(load)
-        up.line("decisions in")
-        with pytest.raises(ConnectionRefusedError):
-            up.ask("/healthz")
-
-
-@pytest.mark.parametrize(
-    "begun",
-    [
-        b"GET / HTTP/1.1\r\nHost:",
-        (
-            b"POST /v1/check HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\n"
-            b"Content-Length: 10\r\n\r\n{"
-        ),
-    ],
-    ids=["head", "body"],
-)
-def test_it_does_not_wait_for_who_is_slow_to_ask(begun: bytes) -> None:
-    with Up("--no-load") as up, socket.create_connection((up.host, up.port)) as slow:
-        slow.sendall(begun.replace(b"%b", f"{up.host}:{up.port}".encode()))
-        assert up.ask("/healthz").status == 204
+def test_every_service_that_is_installed_is_there_and_busy_and_ends_with_it() -> None:
+    with Up() as up:
+        services = {name: port for name, port in up.ports.items() if name != "console"}
+        expected = {"limiter", "kv", "pubsub"} | ({"images"} if find_spec("pyvips") else set())
+        assert set(services) == expected
+        for name, port in services.items():
+            until(lambda of=name, at=port: bool(re.search(BUSY[of], ask(at, "/v1/state"))), name)  # type: ignore[misc]
+        nodes = f"{len(services)} of {len(services)}"
+        until(lambda: nodes in ask(up.ports["console"], "/"), "the console shows all")
+        up.line(" s  all is calm | CALM: All is calm: ")  # the scene, and what `top` says of it
+        children = up.children()
+        assert len(children) == len(services) + 3  # the console, the load, the overview
         assert up.end() < END_S_MAX
         assert (up.process.returncode, up.errors()) == (0, "")
+        assert all(has_ended(child) for child in children)
+        up.line("ended after")
+
+
+@needs_proc
+def test_without_a_load_they_run_and_nobody_asks_and_a_signal_ends_it() -> None:
+    with Up("--no-load") as up:
+        up.line(" s  no load | CALM: All is calm: nobody asks.")
+        up.end(signal.SIGTERM)
+        assert (up.process.returncode, up.errors()) == (0, "")
+
+
+@needs_proc
+def test_they_end_when_it_is_killed_and_what_dies_is_told() -> None:
+    with Up() as up:
+        up.line("all is calm | ")
+        children = up.children()
+        (load,) = [one for one in children if b"apps.up.story" in commandline(one)]
+        os.kill(load, signal.SIGKILL)
+        up.line("the load does not run: code -9")
+        up.process.kill()
+        until(lambda: all(has_ended(one) for one in children), "they notice")
+
+
+def commandline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_it_ends_by_itself_after_the_time_it_was_given() -> None:
-    with Up("--for", "1.5", "--load", "300") as up:
-        up.line("decisions in")
-        assert up.process.wait(DEADLINE_S) == 0
-        assert up.errors() == ""
-        assert any("admitted" in line and "decision p99" in line for line in up.lines)
+    result = run("up", "--free-ports", "--for", "0.5")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "sluicegate up: ended after " in result.stdout
+    wrong = run("up", "--for", "never")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "sluicegate: --for: 'never' cannot be used; give seconds, more than 0\n"
 
 
-@needs_proc
-def test_the_load_ends_when_its_parent_is_killed() -> None:
-    with Up("--load", "50") as up:
-        until(lambda: bool(up.children()), "the load starts")
-        (load,) = up.children()
-        up.process.kill()
-        until(lambda: has_ended(load), "the load notices")
-
-
-@needs_proc
-def test_a_load_that_dies_is_told_and_the_door_stays_open() -> None:
-    with Up("--load", "50") as up:
-        until(lambda: bool(up.children()), "the load starts")
-        os.kill(up.children()[0], signal.SIGKILL)
-        up.line("demo load ended with code -9")
-        assert up.ask("/healthz").status == 204
-        up.end()
-        assert (up.process.returncode, up.errors()) == (0, "")
-
-
-@needs_proc
-def test_a_terminal_is_drawn_on_and_given_back() -> None:
+def test_enter_pauses_the_load_and_lets_it_go_on() -> None:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    before = termios.tcgetattr(theirs)
+    command = [*COMMAND, "up", "--free-ports"]
     with (
-        os.fdopen(ours, "rb", buffering=0) as screen,
+        os.fdopen(ours, "wb", buffering=0) as keyboard,
         subprocess.Popen(
-            [*COMMAND, "up", "--alone", "--listen", "127.0.0.1:0", "--load", "100"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "TERM": "xterm-256color"},
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process,
     ):
-        drawn = b""
-
-        def shows(part: bytes) -> bool:
-            nonlocal drawn
-            if select.select([screen], [], [], 0)[0]:
-                drawn += screen.read(65_536)
-            return part in drawn
-
-        until(lambda: shows(b"rate_limited"), "a frame with refusals in it")
-        assert LEAVE not in drawn
-        process.send_signal(signal.SIGTSTP)
-        until(lambda: stands(process.pid) == "T", "Ctrl-Z stops it")
-        until(lambda: shows(LEAVE), "the terminal is given back meanwhile")
-        drawn = b""
-        process.send_signal(signal.SIGCONT)
-        until(lambda: shows(b"decisions/s"), "it draws again")
-        drawn = b""
-        process.send_signal(signal.SIGINT)
-        until(lambda: shows(b"admitted,"), "the summary")
-        assert process.wait(DEADLINE_S) == 0
+        assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stderr.read() == b""
-        assert drawn.index(LEAVE) < drawn.index(b"admitted,")
-        assert SHOW_CURSOR in drawn
-        assert termios.tcgetattr(theirs) == before
+        lines = iter(process.stdout)
+        assert "Enter pauses the load" in next(lines)
+
+        def wait_for(part: str) -> None:
+            assert any(part in line for line in lines), f"it ended without {part!r}"
+
+        try:
+            wait_for("all is calm | ")
+            keyboard.write(b"\n")
+            wait_for("paused; Enter goes on | CALM: All is calm: nobody asks.")
+            keyboard.write(b"\n")
+            wait_for("all is calm | CALM: All is calm: nobody asks.")
+            wait_for("/s admitted")
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr.read() == ""
     os.close(theirs)
-
-
-def test_a_port_in_use_is_told_with_the_flag_that_helps() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = run("up", "--alone", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
-    assert result.returncode == 1
-    assert result.stderr == (
-        f"sluicegate: port {port} on 127.0.0.1 is in use; end what listens there, "
-        "or choose another with --listen (port 0 takes a free one)\n"
-    )
-
-
-def test_a_public_address_is_refused_unless_insecure_is_said() -> None:
-    result = run("up", "--alone", "--listen", "0.0.0.0:0", "--plain", "--for", "1")
-    assert result.returncode == 2
-    assert "say --insecure" in result.stderr
-    assert result.stderr.count("\n") == 1
-    allowed = run("up", "--alone", "--listen", "0.0.0.0:0", "--plain", "--for", "0.3", "--insecure")
-    assert allowed.returncode == 0
-    assert "anyone who reaches this address may ask" in allowed.stdout
-
-
-def test_a_name_rebound_to_our_address_and_a_page_of_another_site_are_refused() -> None:
-    with Up("--no-load") as up:
-        path = "/v1/check?rule=api&key=you"
-        assert up.ask(path, headers={"Host": f"evil.example:{up.port}"}).status == 421
-        assert up.ask(path, headers={"Host": "127.0.0.1"}).status == 421
-        assert up.ask(path, headers={"Host": f"localhost:{up.port}"}).status == 200
-        assert up.ask(path, headers={"Origin": "http://evil.example"}).status == 403
-        assert up.ask(path, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
-
-
-def test_what_is_too_large_is_refused() -> None:
-    with Up("--no-load") as up:
-        json = {"Content-Type": "application/json"}
-        assert up.ask("/v1/check", b" " * (64 * 1024 + 1), json).status == 413
-        with socket.create_connection((up.host, up.port), DEADLINE_S) as greedy:
-            # A header without end: the server hangs up, after at most one answer that says so.
-            answer = b""
-            try:
-                greedy.sendall(b"GET / HTTP/1.1\r\nX: ")
-                for _ in range(64):
-                    greedy.sendall(b"x" * 16 * 1024)
-                while chunk := greedy.recv(4096):
-                    answer += chunk
-            except ConnectionError:
-                pass
-            assert answer[:12] in (b"", b"HTTP/1.1 431")
-        assert up.ask("/v1/check?rule=api&key=you").status == 200
 
 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_complaint() -> None:
     with subprocess.Popen(
-        [*COMMAND, "up", "--alone", "--listen", "127.0.0.1:0", "--load", "50"],
+        [*COMMAND, "up", "--free-ports"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert "listening" in process.stdout.readline()
+        assert "starts every service" in process.stdout.readline()
         process.stdout.close()
         assert process.wait(DEADLINE_S) == 0
         assert process.stderr.read() == ""
-
-
-def test_without_its_extra_it_says_how_to_get_it() -> None:
-    script = (
-        "import sys; sys.modules['httptools'] = None;"
-        "from sluicegate.cli import main; sys.exit(main(['up', '--for', '1']))"
-    )
-    result = run(script=script)
-    assert result.returncode == 1
-    assert result.stderr == (
-        "sluicegate: the package httptools is missing; pip install '.[server]' in the checkout\n"
-    )

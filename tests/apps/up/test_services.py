@@ -1,14 +1,11 @@
-"""`sluicegate up` with every service: they answer, tell a story, and go when it goes."""
+"""What `sluicegate up` starts: the services as children, and the story of the load."""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
-import re
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
@@ -28,51 +25,7 @@ from sluicegate.apps.up.story_parts import (
 )
 from sluicegate.service.access_file import read_access_file
 from sluicegate.testing import SeededChance
-from tests.apps.up.running import DEADLINE_S, Up, has_ended, until
-
-needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="children are looked up in /proc"
-)
-
-
-def ask(port: str, path: str) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
-
-
-@needs_proc
-def test_every_service_that_is_installed_is_there_and_busy_and_ends_with_it() -> None:
-    with Up("--load", "50", alone=False) as up:
-        assert up.ask("/healthz").status == 204  # whatever the services still do
-        line = up.line("in a browser")
-        ports = dict(re.findall(r"(\w+) :(\d+)", line))
-        console = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert console is not None
-        expected = {"limiter", "kv", "pubsub"} | ({"images"} if find_spec("pyvips") else set())
-        assert set(ports) == expected
-        busy = {
-            "limiter": r'"allowed": ?[1-9]',
-            "kv": r'"caller": ?"nightly"',
-            "pubsub": r'"admitted": ?[1-9]',
-            "images": r'"downloads": ?[1-9]',
-        }
-        for name, port in ports.items():
-            pattern = busy[name]
-            until(
-                lambda port=port, pattern=pattern: bool(re.search(pattern, ask(port, "/v1/state"))),  # type: ignore[misc]
-                f"{name} is busy",
-            )
-        nodes = f"{len(ports)} of {len(ports)}"
-        until(lambda: nodes in ask(console[1], "/"), "the console shows all")
-        children = up.children()
-        assert len(children) == len(ports) + 3  # the console, and two loads
-        up.end()
-        assert (up.process.returncode, up.errors()) == (0, "")
-        assert all(has_ended(child) for child in children)
+from tests.apps.up.running import DEADLINE_S
 
 
 def test_a_service_ends_when_what_started_it_is_gone() -> None:

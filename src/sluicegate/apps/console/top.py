@@ -40,6 +40,7 @@ examples:
   sluicegate top                                     the services of this machine
   sluicegate top --at http://kv-1:7080 --at dns+https://limiter.internal:7070 --ca ca.pem
   sluicegate top --once                              one picture, as lines
+  sluicegate top --brief                             the sentence alone, each second
   sluicegate top --json | jq .classes                for programs
 
 The token, with the grant audit, is in {TOKEN_VARIABLE}. `sluicegate console` is the same in a
@@ -59,6 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_token_flags(parser, "with the grant audit")
     add_view_flags(parser)
+    parser.add_argument("--brief", action="store_true", help="of each picture the first line")
 
 
 def run(arguments: Namespace, out: TextIO | None = None) -> int:
@@ -70,6 +72,7 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
         raise BadValue("--at", len(urls), f"give at most {NODES_MAX:,}")
     addresses = [ServiceAddress(url, token, arguments.ca) for url in urls or AT_DEFAULT]
     place = sys.stdout if out is None else out
+    arguments.plain = arguments.plain or arguments.brief
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         show = open_view(arguments, place, os.environ.get("TERM", ""), stack)
         asyncio.run(_watch(arguments, addresses, show, place, chosen=bool(urls)))
@@ -90,8 +93,9 @@ async def _watch(
             picture = picture_of(nodes, fleet.clock.now_us())
             if arguments.once and len(picture.silent) == len(picture.nodes):
                 raise Unavailable(f"the service at {picture.nodes[0].url}", picture.nodes[0].error)
-            if arguments.json:
-                out.write(json.dumps(as_json(picture)) + "\n")
+            if arguments.json or arguments.brief:
+                line = json.dumps(as_json(picture)) if arguments.json else headline(picture)
+                out.write(line + "\n")
                 out.flush()
             else:
                 show(lines_of(picture))
@@ -121,10 +125,15 @@ def as_json(picture: FleetPicture) -> dict[str, Any]:
     }
 
 
+def headline(picture: FleetPicture) -> str:
+    """What is going on, in a line."""
+    said = sentence_of(picture)
+    return f"{said.urgency.value.upper()}: {clip(said.words)}"
+
+
 def lines_of(picture: FleetPicture) -> list[str]:
     """The picture, as lines."""
-    said = sentence_of(picture)
-    lines = [f"{said.urgency.value.upper()}: {clip(said.words)}", ""]
+    lines = [headline(picture), ""]
     lines.append(
         f"  {per_second(picture.admitted)} admitted, {per_second(picture.refused)} refused; "
         f"p99 {_span(picture.p99_us)}, queue {_span(picture.queue_us)}, "

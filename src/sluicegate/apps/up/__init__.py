@@ -1,15 +1,10 @@
-"""`sluicegate up`: limits behind a small HTTP door, every service that is installed, a demo load.
+"""`sluicegate up`: every service that is installed, a console, and a load that tells a story.
 
-For trying out and for looking at. What it serves is real: the same tables that `Limiter` asks,
-the services' own commands, real sockets, real requests. What it is not: a rate-limit service; its
-own door has no authentication and no TLS, so it stays on the loopback address unless `--insecure`
-is given.
+For trying out and for looking at. Everything is real: the commands that a user would type, as
+processes of their own, real sockets, real requests; nothing here serves, decides or counts.
 
-    settings → named_limits ← counts   what is decided, and what is counted of it
-    pages                              the HTTP door
-    callers, load                      who asks in the demo, and the child process that does
-    services, children, child          the other services, and processes that end with us
-    story_parts, story                 who asks those, scene by scene, and the child that does
-    charts, view, plain                what is shown, on a terminal and elsewhere
-    command, run                       flags, start, stop
+    services                the commands, started and ended; files that they read
+    children, child         processes that end with us
+    story_parts, story      who asks, scene by scene, and the child that does
+    command, run            flags, start, show, stop
 """

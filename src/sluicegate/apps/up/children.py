@@ -61,6 +61,12 @@ class ChildProcess:
             await asyncio.sleep(_LOOK_S)
         return self.printed
 
+    def write(self, text: str) -> None:
+        """Write to its standard input, if it still lives."""
+        assert self._process.stdin is not None
+        if self.code is None:
+            self._process.stdin.write(text.encode())
+
     async def stop(self, stop_s: float = STOP_S_MAX) -> None:
         """End it, and return when it has ended."""
         for end in (self._process.terminate, self._process.kill):

@@ -1,93 +1,55 @@
 """The command `sluicegate up`: its flags, and the step from them to a run.
 
-Light to import: what serves and shows is imported when it is to run.
+Light to import: what runs it is imported when it is to run.
 """
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentParser, Namespace
 
-from sluicegate.apps.up.settings import (
-    DEMO_RULES,
-    LISTEN_DEFAULT,
-    LOAD_PER_S_DEFAULT,
-    LOAD_PER_S_MAX,
-    Settings,
-    parse_for,
-    parse_listen,
-    parse_load,
-    parse_rules,
-)
+from sluicegate.contracts.errors import BadValue
 
-EXAMPLES = f"""\
+EXAMPLES = """\
 examples:
-  sluicegate up                          limits, every service that is installed, a console
-                                         in the browser, a demo load and a live view of it
-  sluicegate up --alone                  the limits and their load alone
-  sluicegate up --no-load                only what you ask it
-  sluicegate up --plain --for 10         one line a second, for ten seconds
-  sluicegate up --rules 'api = 100/min' --rules 'login = 5/5m by sliding_log'
+  sluicegate up                          every service that is installed, a console in the
+                                         browser, and a load that tells a story; Enter pauses it
+  sluicegate up --no-load                only what you ask them
+  sluicegate up --free-ports --for 60    on free ports, for a minute
 
 then, from another terminal:
-  curl -i 'http://{LISTEN_DEFAULT}/v1/check?rule=api&key=you'
-
-rules of the demo:
-{"".join(f"  {words}" + chr(10) for words in DEMO_RULES)}"""
+  sluicegate top
+  curl -i http://127.0.0.1:7070/v1/check -H 'Content-Type: application/json' \\
+       -d '{"user_id": "you", "resource_path": "/search"}'
+  curl http://127.0.0.1:7080/v1/tables/listings/rows/42/0
+  sluicegate why nightly --at http://127.0.0.1:7080"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
+    parser.add_argument("--no-load", action="store_true", help="start them, and ask nothing")
     parser.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        default=LISTEN_DEFAULT,
-        help=f"where to listen; port 0 takes a free one (default {LISTEN_DEFAULT})",
-    )
-    parser.add_argument(
-        "--rules",
-        metavar="'NAME = RATE'",
-        action="append",
-        help="a rule in place of the demo's; repeat the flag, or separate several with ';'",
-    )
-    parser.add_argument(
-        "--load",
-        metavar="R",
-        default=str(LOAD_PER_S_DEFAULT),
-        help=f"demo requests a second, 0 to {LOAD_PER_S_MAX} (default {LOAD_PER_S_DEFAULT})",
-    )
-    parser.add_argument(
-        "--alone", action="store_true", help="only the limits: no other service, no console"
-    )
-    parser.add_argument("--no-load", action="store_true", help="no demo load, as --load 0")
-    parser.add_argument(
-        "--plain", action="store_true", help="a line a second, as when the output is no terminal"
+        "--free-ports",
+        action="store_true",
+        help="take free ports, and not those that the services have by default",
     )
     parser.add_argument("--for", dest="for_s", metavar="SECONDS", help="end after this time")
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow an address that others can reach; there is no authentication and no TLS",
-    )
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until a signal ends it."""
-    settings = settings_from(arguments)
-    from sluicegate.apps.up.run import up  # noqa: PLC0415 - it brings the server
+    """Run them until a signal ends it."""
+    for_s = math.inf if arguments.for_s is None else parse_for(arguments.for_s)
+    from sluicegate.apps.up.run import up  # noqa: PLC0415 - it brings what runs processes
 
-    return up(settings)
+    return up(for_s=for_s, own_ports=not arguments.free_ports, load=not arguments.no_load)
 
 
-def settings_from(arguments: Namespace) -> Settings:
-    """The flags as checked values."""
-    host, port = parse_listen(arguments.listen, insecure=arguments.insecure)
-    return Settings(
-        host=host,
-        port=port,
-        rules=parse_rules(arguments.rules or DEMO_RULES),
-        load_per_s=0 if arguments.no_load else parse_load(arguments.load),
-        for_s=None if arguments.for_s is None else parse_for(arguments.for_s),
-        plain=arguments.plain,
-        insecure=arguments.insecure,
-        alone=arguments.alone,
-    )
+def parse_for(text: str) -> float:
+    """Seconds until it ends by itself."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise BadValue("--for", text, "give seconds, more than 0")
+    return seconds

@@ -1,8 +1,8 @@
-"""Services: every service that is installed, started beside the demo, with a console before them.
+"""Services: every service that is installed, with a console before them, and who asks them.
 
-Each is the command that a user would type, as a process of its own, on its usual port or, where the
-demo takes a free one, on free ones; on loopback alone. What they keep lies in a folder that goes
-with us. One that cannot start says why in a line, and keeps no other from starting.
+Each is the command that a user would type, as a process of its own, on its usual port or on free
+ones; on loopback alone. What they keep lies in a folder that goes with us. One that cannot start
+says why in a line, and keeps no other from starting. `sluicegate top` says how things are.
 """
 
 from __future__ import annotations
@@ -73,11 +73,12 @@ class Services:
         self._load = load
         self._running: dict[str, ChildProcess] = {}
         self._story: ChildProcess | None = None
+        self._top: ChildProcess | None = None
 
     def lines(self) -> list[str]:
-        """What there is to say, in a few lines."""
+        """What runs where, and what does not run and why."""
         if not self.settled:
-            return ["services start"]
+            return []
         others = ", ".join(
             f"{name} :{url.rpartition(':')[2]}"
             for name, url in self.urls.items()
@@ -90,8 +91,18 @@ class Services:
 
     @property
     def scene(self) -> str:
-        """What the load of the services does just now."""
+        """What the load does just now."""
         return "" if self._story is None else self._story.printed
+
+    @property
+    def overview(self) -> str:
+        """How things are, in a line of `sluicegate top`."""
+        return "" if self._top is None else self._top.printed
+
+    def pause_or_go_on(self) -> None:
+        """Have the load rest, or go on where it was."""
+        if self._story is not None:
+            self._story.write("\n")
 
     async def start(self, folder: Path) -> None:
         """Start all that can be, then the console, then the load."""
@@ -105,14 +116,16 @@ class Services:
         targets = [f"{name}={url}" for name, url in self.urls.items() if name != CONSOLE]
         if self._load and targets:
             self._story = await ChildProcess.start(STORY, str(folder / CONTROL), *targets)
+        if targets:
+            at = [
+                word for name, url in self.urls.items() if name != CONSOLE for word in ("--at", url)
+            ]
+            self._top = await ChildProcess.start(CHILD, "top", "--brief", *at)
 
     async def stop(self) -> None:
-        """End the load, then the console, which asks the others, then those."""
-        if self._story is not None:
-            await self._story.stop()
+        """End who asks, and then those that are asked."""
         console = self._running.pop(CONSOLE, None)
-        if console is not None:
-            await console.stop()
+        await stop_all([one for one in (self._story, self._top, console) if one is not None])
         await stop_all([*self._running.values()])
 
     async def _start(self, plan: UpService) -> None:
@@ -134,7 +147,7 @@ class Services:
             if child.code is not None:
                 yield name, child.complaint.removeprefix("sluicegate: ") or f"code {child.code}"
         if self._story is not None and self._story.code is not None:
-            yield "their load", self._story.complaint or f"code {self._story.code}"
+            yield "the load", self._story.complaint or f"code {self._story.code}"
 
 
 def missing_package(plan: UpService) -> str:

@@ -1,9 +1,10 @@
 """Story: the child process that loads the services of the demo, over real HTTP.
 
 Run as `python -m sluicegate.apps.up.story CONTROL NAME=URL ...`; it prints each scene as it
-begins, makes a shard of the dispatcher's engine slow by the file CONTROL, is the origin of the
-pictures, and ends when its standard input closes. Requests that find `WAITING_MAX` before them are
-left out.
+begins, makes a shard of the dispatcher's engine slow by the file CONTROL, and is the origin of the
+pictures. A line on its standard input pauses it, the next one lets it go on; it ends when that
+closes. It is open-loop: if a service answers too slowly requests wait, and those that find
+`WAITING_MAX` before them are left out.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from sluicegate.apps.up.load import SEED, WAITING_MAX, ask_in_turn, until_stdin_closes
 from sluicegate.apps.up.story_parts import (
     PICTURES,
     SLOW_SHARD,
@@ -32,6 +32,10 @@ from sluicegate.apps.up.story_parts import (
 from sluicegate.testing import SeededChance
 
 CONNECTIONS: Final = 6  # for each caller
+CONNECT_GAP_S: Final = 0.2
+WAITING_MAX: Final = 500
+SEED: Final = 7
+PAUSED: Final = "paused; Enter goes on"
 TICK_S: Final = 0.02
 MISSING: Final = 10  # pictures that the origin does not have
 
@@ -66,14 +70,23 @@ async def tell(control: Path, urls: dict[str, str]) -> None:
     async with await asyncio.start_server(_serve_picture, "127.0.0.1", 0) as origin:
         port = origin.sockets[0].getsockname()[1]
         async with asyncio.TaskGroup() as group:
-            lines = _Lines(urls, group)
-            telling = group.create_task(_tell(control, lines, urls, f"http://127.0.0.1:{port}"))
-            await until_stdin_closes()
+            lines, going = _Lines(urls, group), asyncio.Event()
+            going.set()
+            source = f"http://127.0.0.1:{port}"
+            telling = group.create_task(_tell(control, lines, urls, source, going))
+            async for _ in _typed_lines():
+                if going.is_set():
+                    going.clear()
+                    _say(PAUSED)
+                else:
+                    going.set()
             for task in (telling, *lines.tasks):
                 task.cancel()
 
 
-async def _tell(control: Path, lines: _Lines, urls: dict[str, str], origin: str) -> None:
+async def _tell(
+    control: Path, lines: _Lines, urls: dict[str, str], origin: str, going: asyncio.Event
+) -> None:
     chance = SeededChance(SEED)
     streams = [one for one in (*STREAMS, image_stream(origin)) if one.service in urls]
     owed = [0.0] * len(streams)
@@ -81,6 +94,11 @@ async def _tell(control: Path, lines: _Lines, urls: dict[str, str], origin: str)
     begun_s = loop.time()
     told: Scene | None = None
     while True:
+        if not going.is_set():
+            stopped_s = loop.time()
+            await going.wait()
+            begun_s += loop.time() - stopped_s
+            told = None
         scene = scene_at(loop.time() - begun_s)
         if scene is not told:
             told = scene
@@ -88,14 +106,47 @@ async def _tell(control: Path, lines: _Lines, urls: dict[str, str], origin: str)
                 json.dumps({"slow_shard": SLOW_SHARD, "slow_times": scene.slow_times}),
                 encoding="utf-8",
             )
-            sys.stdout.write(scene.words + "\n")
-            sys.stdout.flush()
+            _say(scene.words)
         for at, stream in enumerate(streams):
             owed[at] += stream.rate_of(scene) * TICK_S
             while owed[at] >= 1:
                 owed[at] -= 1
                 lines.send(stream.make(scene, chance))
         await asyncio.sleep(TICK_S)
+
+
+async def ask_in_turn(host: str, port: int, waiting: asyncio.Queue[bytes]) -> None:
+    """One connection: ask, read the whole answer, ask again; a broken one is made anew."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(CONNECT_GAP_S)
+            continue
+        try:
+            while True:
+                writer.write(await waiting.get())
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = head.lower().partition(b"content-length:")[2].partition(b"\r")[0]
+                await reader.readexactly(int(length or b"0"))
+        except (OSError, EOFError):
+            await asyncio.sleep(CONNECT_GAP_S)
+        finally:
+            writer.close()
+
+
+async def _typed_lines() -> AsyncIterator[bytes]:
+    """The lines of standard input, until whoever started us has closed it, or is gone."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := await reader.readline():
+        yield line
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
 
 
 async def _serve_picture(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
