@@ -106,6 +106,10 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 docs: $(VENV)/.installed ## the documentation as a site with search, in build/site; its links checked
 	$(VENV)/bin/python -m tests.site.build build/site
 
+.PHONY: pictures
+pictures: $(VENV)/.installed ## the pictures of the concepts and their sentences, anew, by the kernels themselves
+	$(VENV)/bin/python -m tests.site.concepts
+
 .PHONY: release-check
 release-check: $(VENV)/.installed dist/.wheel ## wheel and archive in clean environments of every Python that runs here
 	$(VENV)/bin/python -m tests.release dist $(PYTHONS)

@@ -1,0 +1,1 @@
+"""The pictures of the concepts: each is drawn by the kernel itself, on virtual time."""

@@ -1,0 +1,293 @@
+"""Pictures of queues and of what is shed: who waits how long, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
+from sluicegate.kernels.burst_allowance import BurstAllowance
+from sluicegate.kernels.codel import Codel
+from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
+from sluicegate.kernels.utilization_shed import UtilizationShed
+from sluicegate.kernels.weighted_queue import QueueClass, WeightedQueue
+from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
+
+SECOND: Final = 1_000_000
+PLACES: Final = 4
+WORK_US: Final = 20_000  # so 200 a second
+PATIENCE_US: Final = 500_000
+PERCENT: Final = [(at, str(at)) for at in range(0, 101, 20)]
+KINDS: Final = ("a", "c", "e", "b")  # of the classes, CRITICAL first
+
+
+def overload() -> list[int]:
+    """160 a second, and 400 a second from second 2 to 6."""
+    chance = Random(3)
+    arrivals: list[int] = []
+    at = 0.0
+    while at < 9 * SECOND:
+        arrivals.append(int(at))
+        at += chance.expovariate(400 if 2 * SECOND <= at < 6 * SECOND else 160) * SECOND
+    return arrivals
+
+
+class Served:
+    """What a queue and its places do with arrivals; `drop` may refuse who leaves the queue."""
+
+    def __init__(
+        self,
+        arrivals: list[int],
+        queue: AdaptiveLifo[int],
+        *,
+        drop: Callable[[int, int], bool] | None = None,
+        allowance: BurstAllowance | None = None,
+        patience_us: int = PATIENCE_US,
+    ) -> None:
+        self.waits: list[Point] = []  # second, milliseconds
+        self.ends: list[int] = []
+        self.allowances: list[Point] = []
+        self.refused = 0
+        self._queue = queue
+        self._drop = drop
+        self._allowance = allowance
+        self._busy: list[int] = []
+        lost: list[QueueEntry[int]] = []
+        for at in [*arrivals, arrivals[-1] + SECOND]:
+            while self._busy and self._busy[0] <= at:
+                now = self._busy[0]
+                self._record(now)
+                self.ends.append(heappop(self._busy))
+                self._start(now, lost)
+            if allowance is not None:
+                self.allowances.append((at / SECOND, allowance.us / 1_000))
+            wait_us = patience_us + (0 if allowance is None else allowance.us)
+            queue.push(at, wait_us, at, lost)
+            self._start(at, lost)
+            for entry in lost:
+                self.refused += 1
+                if allowance is not None:
+                    allowance.record_refusal(WORK_US, entry.item + PATIENCE_US, at)
+            lost.clear()
+
+    def _start(self, now: int, lost: list[QueueEntry[int]]) -> None:
+        while len(self._busy) < PLACES:
+            entry = self._queue.pop(now, lost)
+            if entry is None:
+                return
+            if self._drop is not None and self._drop(entry.waited_us, now):
+                self.refused += 1
+                continue
+            self._record(now)
+            self.waits.append((now / SECOND, entry.waited_us / 1_000))
+            heappush(self._busy, now + WORK_US)
+
+    def _record(self, now: int) -> None:
+        if self._allowance is not None and self._allowance.counts:
+            self._allowance.record(PLACES - len(self._busy), PLACES, now)
+
+
+def _fifo() -> AdaptiveLifo[int]:
+    return AdaptiveLifo(length_max=100_000, standing_us=None)
+
+
+LOAD: Final = (
+    f"Four places of {WORK_US // 1_000} ms each can do 200 units a second; 160 a second come, and "
+    "400 a second from second 2 to 6, and give up after 500 ms."
+)
+
+
+def _wait(served: Served) -> float:
+    """The median wait in the overload, from its second second on."""
+    waits = sorted(wait for second, wait in served.waits if 3 <= second < 6)
+    return waits[len(waits) // 2]
+
+
+def _most(served: Served) -> float:
+    """The longest wait in the same time."""
+    return max(wait for second, wait in served.waits if 3 <= second < 6)
+
+
+def _waits_sheet(title: str, name: str, ours: Served, fifo: Served) -> tuple[Sheet, Panel]:
+    sheet = Sheet(title, 220)
+    panel = sheet.panel(
+        "how long who is served has waited", Axis(9, "seconds"), Axis(580, "milliseconds")
+    )
+    panel.band("quiet", 2, 6, "twice what can be done")
+    panel.dots("b", fifo.waits)
+    panel.dots("a", ours.waits)
+    panel.note(7.05, 420, "first in, first out", "b")
+    panel.note(3.9, 190, name, "a")
+    return sheet, panel
+
+
+def codel() -> Drawing:
+    """How long who is served has waited, with it and without."""
+    fifo = Served(overload(), _fifo())
+    runs: list[Served] = []
+    for until_empty in (False, True):
+        judge = Codel(until_empty=until_empty)
+        judge.fit(WORK_US)
+        runs.append(Served(overload(), _fifo(), drop=judge.drop))
+    sheet, panel = _waits_sheet("CoDel: the wait of who is served", "CoDel", runs[0], fifo)
+    panel.dots("c", runs[1].waits)
+    panel.note(4.9, 190, "until_empty", "c")
+    return sheet.drawing(
+        f"{LOAD} In the overload a plain queue lets everybody it serves wait {_wait(fifo):.0f} ms "
+        "(the median), so late that hardly any time is left. With CoDel, fitted to 20 ms of "
+        f"work, they wait {_wait(runs[0]):.0f} ms, and up to {_most(runs[0]):.0f} ms each time "
+        f"that it lets go too early; with `until_empty` {_wait(runs[1]):.0f} ms, and "
+        f"{_most(runs[1]):.0f} ms at most."
+    )
+
+
+def adaptive_lifo() -> Drawing:
+    """How long who is served has waited, newest first and oldest first."""
+    fifo = Served(overload(), _fifo())
+    ours = Served(overload(), AdaptiveLifo(length_max=100_000))
+    sheet, _ = _waits_sheet("Adaptive LIFO: the wait of who is served", "adaptive LIFO", ours, fifo)
+    return sheet.drawing(
+        f"{LOAD} In the overload a plain queue serves everybody after {_wait(fifo):.0f} ms (the "
+        f"median), adaptive LIFO after {_wait(ours):.0f} ms: it serves as many, those who have "
+        "just come, and the others give up."
+    )
+
+
+def burst_allowance() -> Drawing:
+    """How much of the places is used under bursts."""
+    chance = Random(5)
+    arrivals: list[int] = []
+    at = 0.0
+    while at < 12 * SECOND:
+        arrivals.append(int(at))
+        at += chance.expovariate(800) * SECOND
+        if int(at) % 100_000 >= 50_000:  # the pause
+            at = (int(at) // 100_000 + 1) * 100_000.0
+    runs = [
+        ("b", "a short line", Served(arrivals, _fifo(), patience_us=10_000)),
+        (
+            "a", "with it",
+            Served(arrivals, _fifo(), patience_us=10_000, allowance=BurstAllowance()),
+        ),
+    ]  # fmt: skip
+    sheet = Sheet("Burst allowance: places that would be idle between bursts", 120, 120)
+    panel = sheet.panel("the allowance", Axis(12, "seconds"), Axis(60, "milliseconds"))
+    panel.steps("a", runs[1][2].allowances, "allowance")
+    panel = sheet.panel("how much of the places is used", Axis(12, "seconds"), Axis(100, "percent"))
+    used: list[float] = []
+    for kind, name, run in runs:
+        shares = [
+            100 * sum(second * SECOND <= end < (second + 1) * SECOND for end in run.ends) / 200
+            for second in range(12)
+        ]
+        panel.steps(
+            kind, [*((float(at), share) for at, share in enumerate(shares)), (12, shares[-1])], name
+        )
+        used.append(sum(shares[6:]) / 6)
+    return sheet.drawing(
+        "Four places can do 200 units a second; bursts of 50 ms bring four times that, and "
+        f"pauses as long nothing. With a line of 10 ms {used[0]:.0f}% of the places is used, with "
+        f"what the allowance adds {used[1]:.0f}% (seconds 6 to 12)."
+    )
+
+
+def weighted_queue() -> Drawing:
+    """What each of three classes is served."""
+    shares = (5, 2, 1)
+    queue: WeightedQueue[int] = WeightedQueue(
+        [QueueClass(share=share, standing_us=None) for share in shares], length_max=1_000
+    )
+    lost: list[QueueEntry[int]] = []
+    served = [[0] * 24 for _ in shares]
+    for at in range(0, 12 * SECOND, SECOND // 160):
+        for index in range(len(shares)):
+            quiet = index == 0 and 4 * SECOND <= at < 8 * SECOND
+            while not quiet and queue.queue(index).length < 10:
+                queue.push(index, index, 60 * SECOND, at, lost)
+        entry = queue.pop(at, lost)
+        if entry is not None:
+            served[entry.item][at * 2 // SECOND] += 2
+    sheet = Sheet("Weighted queue: what each class is served", 200)
+    panel = sheet.panel("what is served in a second", Axis(12, "seconds"), Axis(135, "units"))
+    panel.band("quiet", 4, 8, "nothing of share 5 comes")
+    for kind, share, counts in zip("abc", shares, served, strict=True):
+        points = [(at / 2, float(count)) for at, count in enumerate(counts)]
+        panel.steps(kind, [*points, (12, points[-1][1])], f"share {share}")
+    before = ", ".join(str(counts[6]) for counts in served)
+    during = ", ".join(str(counts[12]) for counts in served[1:])
+    return sheet.drawing(
+        "Three classes of one rank, with shares of 5, 2 and 1, always have something queued and "
+        f"are served {before} a second of 160. From second 4 to 8 the first has nothing, and the "
+        f"others have {during}; when it comes back it has its share, and no more for having been "
+        "away."
+    )
+
+
+def utilization_shed() -> Drawing:
+    """The share of each class that is refused, going up and coming down."""
+    shed = UtilizationShed()
+    up = [at / 200 for at in range(100, 201)]
+    lines: list[list[Point]] = [[] for _ in Criticality]
+    back: list[list[Point]] = [[] for _ in Criticality]
+    for readings, into in ((up, lines), (up[::-1], back)):
+        for reading in readings:
+            shed.observe(reading)
+            for each in Criticality:
+                into[each].append((100 * reading, 100 * shed.refusal_share(each)))
+    sheet = Sheet("Utilization shed: what is refused of each class", 220)
+    panel = sheet.panel(
+        "refused share", Axis(100, "% utilization", 50), Axis(112, "percent", 0, PERCENT)
+    )
+    places = {
+        "BULK": (67, 103),
+        "BEST_EFFORT": (75, 103),
+        "DEGRADED": (91, 103),
+        "CRITICAL": (91, 4),
+    }
+    for each in reversed(Criticality):
+        panel.line(KINDS[each], lines[each])
+        panel.line(KINDS[each], back[each], thin=True)
+        panel.note(*places[each.name], each.name, KINDS[each])
+    return sheet.drawing(
+        "The default ramps, as utilization rises (thick) and falls again (thin, 5 points later, "
+        "so that nothing flutters): each class is refused wholly before the first unit of the "
+        "next one, but for the 1% that is admitted below 90%, and CRITICAL never."
+    )
+
+
+def priority_shed() -> Drawing:
+    """What is admitted of each class through an overload."""
+    chance = Random(11)
+    shed = PriorityShed()
+    cohorts = [cohort(f"user-{number}", 0) for number in range(400)]
+    admitted: list[list[Point]] = [[] for _ in Criticality]
+    seconds, capacity = 240, 250
+    for second in range(seconds):
+        each_came = 100 if 40 <= second < 140 else 50
+        total = 0
+        for each in Criticality:
+            count = sum(
+                shed.admit(level_of(each, cohorts[chance.randrange(400)]), chance.random())
+                for _ in range(each_came)
+            )
+            total += count
+            admitted[each].append((float(second), 100 * count / each_came))
+        shed.tick(total > capacity)
+    sheet = Sheet("Priority shed: what is admitted of each class", 220)
+    panel = sheet.panel(
+        "admitted share", Axis(seconds, "seconds"), Axis(118, "percent", 0, PERCENT)
+    )
+    panel.band("quiet", 40, 140, "400 a second come, 250 can be done")
+    for each in reversed(Criticality):
+        panel.line(KINDS[each], admitted[each])
+    for each, (x, y) in zip(Criticality, ((4, 90), (62, 90), (70, 68), (62, 5)), strict=True):
+        panel.note(x, y, each.name, KINDS[each])
+    return sheet.drawing(
+        "Four classes come alike, 200 a second together and 400 from second 40 to 140, of which "
+        "250 can be done. Each second of overload moves the mark down by 5% of what was "
+        "admitted, each other one up by 1%: BULK goes, then a part of BEST_EFFORT, and the rest "
+        "is untouched."
+    )
