@@ -115,8 +115,9 @@ release-check: $(VENV)/.installed dist/.wheel ## wheel and archive in clean envi
 	$(VENV)/bin/python -m tests.release dist $(PYTHONS)
 
 .PHONY: screenshot
-screenshot: $(VENV)/.engines ## the README's picture of the console, anew; takes six minutes and Chromium
+screenshot: $(VENV)/.engines ## the README's pictures of console and terminal, anew; takes eight minutes and Chromium
 	$(VENV)/bin/python -m tests.browser.screenshot docs/pictures/console.png
+	$(VENV)/bin/python -m tests.site.terminal docs/pictures/top.svg
 
 .PHONY: protos
 protos: $(VENV)/.installed ## the generated code and descriptors, anew from the .proto file

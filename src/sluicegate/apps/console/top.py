@@ -161,7 +161,7 @@ def lines_of(picture: FleetPicture) -> list[str]:
             [clip(cell.operation), cell.shard, f"{cell.ratio:.2f}", f"{max(cell.prices):.2f}"]
             for cell in picture.cells[:PRICES_SHOWN]
         ]
-        lines += ["", *table(["price raised", "shard", "ratio", "at most"], raised, left=2)]
+        lines += ["", *table(["slow or dear", "shard", "ratio", "highest price"], raised, left=2)]
     return [*lines, "", *_nodes(picture)]
 
 
