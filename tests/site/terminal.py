@@ -86,7 +86,7 @@ def draw(frames: Sequence[Sequence[str]]) -> str:
 
 def record() -> list[list[str]]:
     """Start both, and wait for the scenes."""
-    up = subprocess.Popen((*COMMAND, "up", "--plain"), stdout=subprocess.PIPE, text=True)
+    up = subprocess.Popen((*COMMAND, "up"), stdout=subprocess.PIPE, text=True)
     with up:
         assert up.stdout is not None
         try:
