@@ -1,6 +1,6 @@
 """A bounded thread pool against the controlled-delay queue, in one service under uvicorn.
 
-    python -m benchmarks.resilience_server
+    python -m benchmarks.resilience_server [FILE.svg, which is drawn]
 
 The service of `tests/resilience/server/slots_service.py` can do 100 requests a second. They come at
 a multiple of that, each with half a second of patience, from another process that never waits for
@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.rounds import Bars, build_of
@@ -22,10 +25,18 @@ from tests.resilience.server import slots_service
 from tests.resilience.server.load import Answers, HttpCaller, send, until_ready
 from tests.resilience.server.slots_service import CAPACITY
 from tests.resilience.service_process import running
+from tests.site.concepts.panel import Axis, Sheet
 
 SPAN_S: Final = 4.0
 LOADS: Final = (0.8, 2.0, 5.0, 10.0)
 KINDS: Final = ("fifo", "pool", "facebook", "protected")
+# How each is drawn, and called.
+LINES: Final = {
+    "fifo": ("quiet", "a line without a bound"),
+    "pool": ("b", "thread pool"),
+    "facebook": ("c", "N and M"),
+    "protected": ("a", "protect"),
+}
 
 
 class Row(NamedTuple):
@@ -62,8 +73,28 @@ async def measure(port: int, load: float) -> Row:
     )
 
 
+def draw(rows: Mapping[tuple[str, float], Row], build: str) -> str:
+    """Return the picture: what is answered in time, what is not, and how long it took."""
+    sheet = Sheet("A bounded thread pool and the controlled-delay queue, by load", 130, 130, 150)
+    load = Axis(LOADS[-1], "times what can be done", ticks=[(at, f"{at:g}") for at in LOADS])
+    answered = sheet.panel("answered in time", load, Axis(100, "percent of what can be done"))
+    errors = sheet.panel("refused or too late", load, Axis(100, "percent of what is asked"))
+    latency = sheet.panel("of what is answered p95, and p99 thin", load, Axis(600, "milliseconds"))
+    for kind, (line, name) in LINES.items():
+        of = {at: rows[kind, at] for at in LOADS}
+        answered.line(line, [(at, 100 * row.goodput) for at, row in of.items()], name)
+        errors.line(line, [(at, 100 * row.errors) for at, row in of.items()], name)
+        if min(row.goodput for row in of.values()) > 0:
+            latency.line(line, [(at, row.p95_ms) for at, row in of.items()], name)
+            latency.line(line, [(at, row.p99_ms) for at, row in of.items()], thin=True)
+    return sheet.drawing(
+        f"One real service for 100 requests a second, callers with 500 ms of patience, "
+        f"{SPAN_S:g} s a load, one run; {build}"
+    ).svg
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure, print, and draw where a file is named."""
     bars = Bars()
     print(f"Goodput is a part of what can be done; {build_of(policy_module.__file__)}")
     print("  load  kind       goodput  errors  p95 ms  p99 ms  health max ms")
@@ -85,6 +116,8 @@ def main() -> None:
         bars.check(row.begun_late == 0, f"{row.begun_late} begun late at {load:.0f} x")
     worst = rows["protected", 10.0].health_ms_max
     bars.check(worst <= 100, f"health answers within {worst:.0f} ms at 10 x")
+    for file in sys.argv[1:2]:
+        Path(file).write_text(draw(rows, build_of(policy_module.__file__)), encoding="utf-8")
     bars.exit()
 
 
