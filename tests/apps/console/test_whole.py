@@ -187,3 +187,24 @@ class Browser:
             self._cookie = cookie.partition(";")[0]
         connection.close()
         return answer.status, answer.headers.get("Location", "")
+
+
+def test_a_browser_that_asks_for_what_is_not_there_is_shown_the_way_on(fleet: Fleet) -> None:
+    person = {"Accept": "text/html,application/xhtml+xml"}
+    status, page = fleet.console.ask("/qeues", headers=person)
+    assert status == 404
+    assert "There is no page /qeues." in page
+    assert 'href="/queues"' in page
+    assert 'aria-current="page"' not in page
+    status, page = fleet.console.ask("/changes/edit?rule=a", headers=person)
+    assert status == 404
+    assert "The page Changes is off here." in page
+    assert "--rulebook URL" in page
+    status, page = fleet.console.ask("/%3Cscript%3Ealert(%22x%22)%3C/script%3E", headers=person)
+    assert status == 404
+    assert HOSTILE not in page
+    for headers in ({}, {"Accept": "application/json"}):
+        status, problem = fleet.console.ask("/qeues", headers=headers)
+        assert status == 404
+        assert problem["detail"].startswith("there is no such address here")
+    assert fleet.console.ask("/nowhere", {}, headers=person)[1]["status"] == 404

@@ -33,7 +33,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.audit import user_of
 from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
 from sluicegate.limits.glass.sources import GlassSource
@@ -181,14 +181,22 @@ class ConsoleHandler(HttpHandler):
             ),
         )
 
+    def handle(self, request: HttpRequest) -> HttpReply | Finish:
+        """As everywhere; a person who asks for what is not there is shown the way on."""
+        reply = super().handle(request)
+        if isinstance(reply, HttpReply) and reply.status == 404 and _browses(request):
+            identity = self.identify(request)
+            who = self._who(identity) if isinstance(identity, Identity) else ""
+            return html(frame.missing(request.path, who=who, optional=self._optional), 404)
+        return reply
+
     def identify(self, request: HttpRequest) -> Identity | HttpReply:
         """A session, else as everywhere; a browser without either may log in."""
         found = self._sessions.find(request.header(b"cookie"), self._clock.now_us())
         if found is not None:
             return found
         identity = super().identify(request)
-        browses = b"text/html" in request.header(b"accept") and request.method == "GET"
-        if isinstance(identity, HttpReply) and identity.status == 401 and browses:
+        if isinstance(identity, HttpReply) and identity.status == 401 and _browses(request):
             return go_to(f"/login?next={quote(request.raw_path)}")
         return identity
 
@@ -246,6 +254,11 @@ class ConsoleHandler(HttpHandler):
         return frame.render(
             page, parts, who=who, live=False, title=title, script=script, optional=optional
         )
+
+
+def _browses(request: HttpRequest) -> bool:
+    """Whether a person asks for a page, and not a program."""
+    return b"text/html" in request.header(b"accept") and request.method == "GET"
 
 
 def _answer(url: str, body: object, error: str) -> AuditAnswer:

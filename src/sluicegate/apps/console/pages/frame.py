@@ -27,8 +27,12 @@ PAGES: Final[Mapping[str, str]] = {
     "emergency": "Emergency",
     "lab": "Lab",
 }
-# Those that are there only where the settings say so.
-OPTIONAL: Final = ("changes", "emergency", "lab")
+# Those that are there only where the settings say so, and the setting.
+OPTIONAL: Final[Mapping[str, str]] = {
+    "changes": "--rulebook URL",
+    "emergency": "--glass URL",
+    "lab": "--lab loopback",
+}
 SENTENCE: Final = "sentence"  # the part that all live pages have
 SPANS_S: Final = (300, 900, 3_600)
 _STYLE: Final = """
@@ -184,6 +188,21 @@ def render(
         script=SCRIPT if live else script,
         served=True,
     )
+
+
+def missing(path: str, *, who: str = "", optional: Sequence[str] = ()) -> str:
+    """Return the page of an address that is not there, with what to do."""
+    page = path.strip("/").partition("/")[0]
+    if page in OPTIONAL and page not in optional:
+        words = (
+            f"The page {PAGES[page]} is off here. <code>sluicegate console {OPTIONAL[page]}"
+            "</code> switches it on."
+        )
+    else:
+        words = "Go on with one of the pages above, and look whether the address has a slip in it."
+    parts = {"missing": f"<p>There is no page {escape_words(path)}. {words}</p>"}
+    title = "There is no such page"
+    return render("", parts, who=who, live=False, title=title, optional=optional)
 
 
 def _link(page: str, *, here: bool) -> str:
