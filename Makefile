@@ -91,7 +91,7 @@ bench-peers: $(COMPILED)/.bench ## the rate-limit service beside throttlecrab an
 	$(COMPILED)/bin/python -m benchmarks.service_peers $(ARGS)
 
 .PHONY: engines
-engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka, Cassandra and Chromium, which it fetches by itself where it can
+engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka, Cassandra, S3Proxy and Chromium, which it fetches by itself where it can
 	$(VENV)/bin/python -m tests.engines fetch
 	@# Of some TESTS there may be none of a kind, which is 5; of all there are.
 	$(VENV)/bin/pytest -m "engine and not alone" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS) || { [ $$? = 5 ] && [ "$(TESTS)" != tests ]; }

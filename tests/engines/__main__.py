@@ -80,6 +80,10 @@ def starters(only: str) -> dict[str, Callable[[], Cluster]]:
         from tests.engines.cassandra import CassandraCluster
 
         clusters["cassandra, 3 nodes"] = CassandraCluster
+    if "s3proxy".startswith(only):
+        from tests.engines.s3proxy import S3Proxy
+
+        clusters["s3proxy, 1 server"] = S3Proxy
     for build in BUILDS:
         if build.name.startswith(only) and build.path:
             from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer

@@ -15,6 +15,7 @@ from tests.redis.certificates import OPENSSL
 PIP = "pip install --group engines"
 KAFKA_VERSION = "4.3.1"
 CASSANDRA_VERSION = "5.0.9"
+S3PROXY_VERSION = "4.1.0"
 CASSANDRA_HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 KAFKA_JARS = Jars(
@@ -31,6 +32,15 @@ CASSANDRA_JARS = Jars(
     CASSANDRA_VERSION,
     (f"org.apache.cassandra:cassandra-all:{CASSANDRA_VERSION}",),
 )
+S3PROXY_JARS = Jars(
+    "s3proxy",
+    S3PROXY_VERSION,
+    (
+        f"org.gaul:s3proxy:{S3PROXY_VERSION}",
+        # Of the two that it asks for Maven takes the older, for which its Jackson is too new.
+        "com.fasterxml.jackson.core:jackson-annotations:2.22",
+    ),
+)
 REDIS_PY = Module("redis", PIP_TEST)
 
 ENGINES: dict[str, tuple[Need, ...]] = {
@@ -42,6 +52,7 @@ ENGINES: dict[str, tuple[Need, ...]] = {
         Java(17, 17),
         CASSANDRA_JARS,
     ),
+    "s3proxy": (Module("obstore", "pip install '.[s3]'"), Java(17), S3PROXY_JARS),
     # Not a server: the asyncio driver, for the tests that compare the two drivers.
     "acsylla": (Module("acsylla", PIP),),
     # A suite rather than a server: built from its Go module.
@@ -51,4 +62,4 @@ ENGINES: dict[str, tuple[Need, ...]] = {
     # The programs in the wheels are built without TLS.
     "redis-tls": (REDIS_PY, OPENSSL, REDIS_7),
 }
-JARS = (KAFKA_JARS, CASSANDRA_JARS)
+JARS = (KAFKA_JARS, CASSANDRA_JARS, S3PROXY_JARS)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:  # at run time only behind `engine`, which tells when the driv
     from tests.engines.cassandra import CassandraCluster
     from tests.engines.kafka import KafkaCluster
     from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer
+    from tests.engines.s3proxy import S3Proxy
 
 # Not those of Redis that one finds here: they belong to `make test`.
-CLUSTERS = frozenset({"kafka", "kafka_trio", "cassandra", "redis_tls"})
+CLUSTERS = frozenset({"kafka", "kafka_trio", "cassandra", "redis_tls", "s3proxy"})
 FIRST_REDIS = first_present()
 EACH_REDIS = [
     pytest.param(build, id=build.name, marks=[] if build is FIRST_REDIS else [pytest.mark.engine])
@@ -59,6 +60,16 @@ def cassandra() -> Iterator[CassandraCluster]:
 
     with CassandraCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def s3proxy() -> Iterator[S3Proxy]:
+    """One S3 server over files."""
+    engine("s3proxy", ENGINES["s3proxy"])
+    from tests.engines.s3proxy import S3Proxy
+
+    with S3Proxy() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

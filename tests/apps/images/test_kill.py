@@ -27,6 +27,7 @@ from tests.prove.seeds import seeds
 CALLERS = 6
 URLS = 15
 CONTENTS = 60_000  # so that nearly all that is done is new, and written
+ENOUGH = 8
 SPECS = ("w=8,format=png", "w=16,format=webp", "w=12,h=12,fit=cover,format=jpeg")
 COLLECTING = ("--collect-every-s", "0.5", "--collect-grace-s", "3", "--fresh-s", "0.2")
 
@@ -45,6 +46,9 @@ class Callers:
         ]
         for thread in self._threads:
             thread.start()
+
+    def have_much(self) -> bool:
+        return self.served > ENOUGH and len(self.uploads) > ENOUGH
 
     def join(self) -> None:
         for thread in self._threads:
@@ -99,16 +103,23 @@ def is_alive(pid: int) -> bool:
 def test_after_kills_every_entry_points_to_a_blob_whose_hash_is_right(
     tmp_path: Path, seed: int
 ) -> None:
+    survive_kills(tmp_path, seed, 3)
+
+
+def survive_kills(folder: Path, seed: int, lives: int, blobs: str = "") -> None:
+    """Kill the service so many times, and have all verified that it has in these stores."""
     chance = random.Random(seed)
     uploads: dict[str, bytes] = {}
     served = 0
+    flags = (*COLLECTING, *(("--blobs", blobs) if blobs else ()))
     with origin_in_thread() as origin:
-        for life in range(3):
-            server = RealImages(tmp_path, *COLLECTING)
+        for life in range(lives):
+            server = RealImages(folder, *flags)
             workers = workers_of(server.child.pid)
             assert workers
             callers = Callers(server, origin, seed * 10 + life)
-            time.sleep(1.0 + 2.0 * chance.random())  # it works, for so long
+            until(callers.have_much, "work done for all callers", children=[server.child])
+            time.sleep(2.0 * chance.random())  # it works on, for so long
             os.kill(server.child.pid, signal.SIGKILL)
             callers.join()
             server.child.kill()
@@ -117,17 +128,17 @@ def test_after_kills_every_entry_points_to_a_blob_whose_hash_is_right(
             assert callers.wrong == []
             uploads |= callers.uploads
             served += callers.served
-            check(tmp_path)
-        assert served > 20
-        assert len(uploads) > 5
-        with RealImages(tmp_path, *COLLECTING) as server:
+            check(folder, blobs)
+        assert served > lives * ENOUGH
+        with RealImages(folder, *flags) as server:
             for digest, body in uploads.items():
                 assert sha256(body).hexdigest() == digest
                 assert server.get(f"/img/w=9,format=png/{digest}").status == 200
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, blobs: str = "") -> None:
     """Have the command verify all of it."""
-    command = [sys.executable, "-m", "sluicegate.cli", "images", "gc", "--check", *stores(folder)]
+    places = (*stores(folder), *(("--blobs", blobs) if blobs else ()))
+    command = [sys.executable, "-m", "sluicegate.cli", "images", "gc", "--check", *places]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
