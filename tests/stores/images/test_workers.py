@@ -91,6 +91,45 @@ def test_a_worker_makes_what_the_library_makes_of_bytes_and_of_a_file(tmp_path: 
     run(story)
 
 
+def test_originals_of_every_size_are_handed_over_whole_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is small goes through memory that both have, in which the last one is still."""
+    set_up()
+    large, small = pictures.jpeg(width=900, height=700), pictures.jpeg(width=40, height=30)
+    expected = {data: process_image(data, SPEC, ImageLimits()) for data in (large, small)}
+
+    async def story() -> None:
+        async with opened(workers=1) as workers:
+            for most in (0, len(small), len(large)):
+                monkeypatch.setattr(worker_process, "_SHARED_BYTES_MAX", most)
+                for data in (large, small, large, small[:-30], small):
+                    if data in expected:
+                        assert await workers.process(data, SPEC) == expected[data]
+                    else:
+                        with pytest.raises(ImageFailure):
+                            await workers.process(data, SPEC)
+
+    run(story)
+
+
+def test_a_worker_that_is_gone_leaves_no_open_file() -> None:
+    async def story() -> None:
+        async with opened(workers=1, jobs_max=1) as workers:
+            await workers.process(JPEG, SPEC)
+            await wait_until(lambda: workers.replaced == 1 and len(workers.pids) == 1)
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(3):
+                replaced = workers.replaced
+                await workers.process(JPEG, SPEC)
+                await wait_until(
+                    lambda: workers.replaced > replaced and len(workers.pids) == 1  # noqa: B023
+                )
+            assert len(os.listdir("/proc/self/fd")) == before
+
+    run(story)
+
+
 def test_a_failure_is_the_images_and_the_worker_goes_on() -> None:
     async def story() -> None:
         async with opened(workers=1) as workers:

@@ -2,6 +2,8 @@
 
     4 bytes length of the head, 4 of the body, the head in JSON, the body as it is
 
+or, of a job, "shared_bytes" in the head instead of a body: it is in a file that both have open.
+
 JSON and not pickle: a worker that a picture has taken over must not be able to run anything in the
 service. For the same reason an answer is bounded, and read field by field.
 """
@@ -9,6 +11,7 @@ service. For the same reason an answer is bounded, and read field by field.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -59,6 +62,14 @@ def job_of(original: Original, spec: ImageSpec | None) -> WorkerMessage:
     if isinstance(original, Path):
         return WorkerMessage(wish | {"path": str(original)})
     return WorkerMessage(wish, original)
+
+
+def share_body(job: WorkerMessage, file: int) -> WorkerMessage:
+    """Put the body of a job into a file that both have open, and return what says so."""
+    body, at = memoryview(job.body), 0
+    while at < len(body):
+        at += os.pwrite(file, body[at:], at)
+    return WorkerMessage(job.head | {"shared_bytes": len(body)})
 
 
 def failed(failure: ImageFailure) -> WorkerMessage:

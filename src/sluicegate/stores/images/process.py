@@ -11,10 +11,11 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar, final
+from typing import IO, Final, TypeVar, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
@@ -24,6 +25,7 @@ from sluicegate.stores.images.messages import (
     WorkerMessage,
     decode_head,
     encode_message,
+    share_body,
 )
 from sluicegate.stores.images.settings import ImageWorkerSettings
 
@@ -43,6 +45,9 @@ _LIBRARY: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
 }
 _READ_BYTES: Final = 1 << 20
+# An original up to here is handed over in memory that both have: a pipe takes it in many pieces,
+# each of which wakes both sides. To copy a larger one would hold up the loop.
+_SHARED_BYTES_MAX: Final = 4 << 20
 _ERRORS_BYTES_MAX: Final = 4_096
 _MICROSECONDS: Final = 1_000_000
 _END_S: Final = 5  # between its last word and its end
@@ -61,10 +66,11 @@ class WorkerDiedError(Exception):
 class ImageProcess:
     """A process that has said which engine it has. One job at a time."""
 
-    def __init__(self, process: Process, settings: ImageWorkerSettings) -> None:
+    def __init__(self, process: Process, settings: ImageWorkerSettings, shared: IO[bytes]) -> None:
         self.engine = ""
         self.jobs = 0
         self._process = process
+        self._shared = shared
         self._answer_bytes_max = settings.answer_bytes_max
         self._errors = b""
         self._reading = False
@@ -81,6 +87,8 @@ class ImageProcess:
         writer = self._process.stdin
         assert writer is not None
         try:
+            if 0 < len(job.body) <= _SHARED_BYTES_MAX:
+                job = share_body(job, self._shared.fileno())
             writer.write(encode_message(job))
             if job.body:
                 writer.write(job.body)
@@ -114,6 +122,7 @@ class ImageProcess:
                 pass
         await self._process.wait()
         await self._listening
+        self._shared.close()
 
     async def _read(self) -> WorkerMessage:
         reader = self._process.stdout
@@ -157,26 +166,33 @@ class ImageProcess:
 
 async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
     """Start a worker and wait until it is ready; `Unavailable` if it is not in time."""
+    shared = _shared_memory()
     options = {
+        "shared_fd": shared.fileno(),
         "memory_bytes_max": settings.memory_bytes_max,
         "job_us": settings.job_us,
         "limits": settings.limits._asdict(),
     }
     known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # no module is taken from the folder that this process is in
-        "-m",
-        MODULE,
-        json.dumps(options),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=known | _LIBRARY,
-        limit=_READ_BYTES,
-        start_new_session=True,  # Ctrl-C is for the service, which ends its workers
-    )
-    worker = ImageProcess(process, settings)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # no module is taken from the folder that this process is in
+            "-m",
+            MODULE,
+            json.dumps(options),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=known | _LIBRARY,
+            limit=_READ_BYTES,
+            pass_fds=(shared.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the service, which ends its workers
+        )
+    except BaseException:
+        shared.close()
+        raise
+    worker = ImageProcess(process, settings, shared)
     try:
         async with asyncio.timeout(settings.start_us / _MICROSECONDS):
             await worker.greet()
@@ -187,3 +203,11 @@ async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
         await worker.kill()
         raise
     return worker
+
+
+def _shared_memory() -> IO[bytes]:
+    """A file without a name: in memory where there is such a thing."""
+    make = getattr(os, "memfd_create", None)
+    if make is None:
+        return tempfile.TemporaryFile(buffering=0)
+    return os.fdopen(make("sluicegate-image"), "r+b", buffering=0)

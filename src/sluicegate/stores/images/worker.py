@@ -49,16 +49,16 @@ def main() -> None:
         seconds = settings["job_us"] // _MICROSECONDS + ALARM_S
         while (job := read_message(sys.stdin.buffer.read)) is not None:
             signal.alarm(seconds)
-            answer = _answer(job, limits)
+            answer = _answer(job, limits, settings["shared_fd"])
             signal.alarm(0)
             _send(answers, answer)
 
 
-def _answer(job: WorkerMessage, limits: ImageLimits) -> WorkerMessage:
+def _answer(job: WorkerMessage, limits: ImageLimits, shared: int) -> WorkerMessage:
     from sluicegate.stores.images import vips  # noqa: PLC0415 - likewise
 
     try:
-        data = _read(job, limits.source_bytes_max)
+        data = _read(job, limits.source_bytes_max, shared)
         if job.head["spec"] is None:
             return described(vips.describe_image(data, limits))
         return processed(vips.process_image(data, parse_spec(job.head["spec"]), limits))
@@ -70,8 +70,10 @@ def _answer(job: WorkerMessage, limits: ImageLimits) -> WorkerMessage:
         return WorkerMessage({"unreadable": f"{job.head.get('path')}: {error.strerror}"})
 
 
-def _read(job: WorkerMessage, bytes_max: int) -> bytes:
-    path = job.head.get("path")
+def _read(job: WorkerMessage, bytes_max: int, shared: int) -> bytes:
+    size, path = job.head.get("shared_bytes"), job.head.get("path")
+    if size is not None:
+        return os.pread(shared, size, 0)
     if path is None:
         return job.body
     with open(path, "rb") as file:
