@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sluicegate.apps.pubsub.members import LeasedMembers, MemberList, address_of
+from sluicegate.apps.pubsub.member_sources import LeasedMembers, address_of
+from sluicegate.apps.pubsub.members import MemberList
 from sluicegate.apps.pubsub.node_settings import MEMBERS
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.contracts.errors import BadValue

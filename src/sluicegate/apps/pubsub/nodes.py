@@ -88,6 +88,7 @@ class Nodes:
         """`parts` of a log that all nodes share; 0 is files, each node's own."""
         self.refused: dict[str, int] = {}
         self.forwarded = 0
+        self.count = 0  # of nodes, this one too
         self._name = settings.node
         self._cluster = cluster
         self._forward_s = settings.forward_s
@@ -102,6 +103,7 @@ class Nodes:
 
     def change_members(self, members: Mapping[str, Endpoint]) -> None:
         """Take over who there is; who reads from a node that is none any more is to be moved."""
+        self.count = len(members)
         self._homes = Rendezvous(dict.fromkeys(members, 1.0))
         parts = self._count_parts
         self._parts = homes_of_parts(members, parts) if parts else ()

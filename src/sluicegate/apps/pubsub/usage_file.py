@@ -8,18 +8,22 @@ removed.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.usage import PeriodCount
-from sluicegate.policies.usage import SavedUsage
+from sluicegate.policies.periods import month_of
+from sluicegate.policies.usage import SavedUsage, UsageMeter
 
 SAVE_S: Final = 0.5
 _NAME: Final = "usage.sqlite"
 _VERSION: Final = 1
+_log: Final = logging.getLogger("sluicegate.pubsub")
 _COLUMNS: Final = ", ".join(
     (
         "account",
@@ -78,3 +82,48 @@ class UsageFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@final
+class UsageSaver:
+    """Keeps what a meter has counted. `positions` are those up to which that is, by part."""
+
+    def __init__(
+        self, folder: str, meter: UsageMeter, positions: Callable[[], Mapping[int, int]]
+    ) -> None:
+        self._file = UsageFile(folder)
+        self._meter = meter
+        self._positions = positions
+        self._failing = False  # and that was logged
+
+    async def begin(self, now_us: int) -> Mapping[int, int]:
+        """Have the meter go on from what was kept; return the positions of then."""
+        counted, saved = await asyncio.to_thread(self._file.begin, month_of(now_us))
+        self._meter.load(saved, now_us)
+        return counted
+
+    async def keep(self) -> None:
+        """Keep it again and again."""
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self.save()
+
+    async def save(self, *, positions: bool = False) -> None:
+        """Keep what has changed, or the positions alone; what cannot be kept is, with the next."""
+        changed = self._meter.unsaved()
+        if not (changed or positions):
+            return
+        try:
+            await asyncio.to_thread(self._file.save, self._positions(), changed)
+        except sqlite3.Error as error:
+            self._meter.keep_unsaved(changed)
+            if not self._failing:
+                _log.error("what accounts have used is not kept: %s", error)
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def close(self) -> None:
+        """Keep the last, and give the file back."""
+        await self.save()
+        await asyncio.to_thread(self._file.close)
