@@ -56,7 +56,7 @@ class PubSubCluster:
         self.names = [f"n{number + 1}" for number in range(count)]
         self.ports = {name: free_port("127.0.0.1") for name in self.names}
         self.members = ",".join(f"{name}=127.0.0.1:{self.ports[name]}" for name in self.names)
-        self._access = write_access(folder / "access.toml", [*self.names, *strangers], accounts)
+        self.access = write_access(folder / "access.toml", [*self.names, *strangers], accounts)
         self._folder = folder
         self._flags = flags
         self._apart = apart
@@ -72,7 +72,7 @@ class PubSubCluster:
         return PubSubProcess(
             folder,
             "--access",
-            self._access,
+            self.access,
             *flags,
             *self._flags,
             port=self.ports[name],

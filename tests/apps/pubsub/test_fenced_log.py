@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, final
 
@@ -23,6 +23,9 @@ class Topic:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.meanwhile: Callable[[], object] = lambda: (
+            None
+        )  # what others do while one reads in vain
 
     def keep(self, kind: str, body: bytes, at_us: int) -> int:
         self.events.append(Event(len(self.events), at_us, kind, body))
@@ -42,6 +45,8 @@ class TopicReader:
         found = self._topic.events[self._offset : self._offset + min(events_max, 2)]
         self._offset += len(found)
         self.at_end = not found
+        if not found:
+            self._topic.meanwhile()
         return found
 
     def close(self) -> None:
@@ -167,6 +172,46 @@ def test_an_idle_home_finds_out_that_there_is_another() -> None:
     old.log.look()
     until(lambda: old.lost == ["n2"], "the other to be noticed")
     assert result(old.append(1)) == "home_unavailable"
+
+
+def test_who_lost_a_part_hears_of_the_home_that_has_it_as_long_as_there_is_one() -> None:
+    topic = Topic()
+    old, new = Home(topic, "n1"), Home(topic, "n2")
+    old.log.look()
+    topic.meanwhile = new.log.look
+    assert old.log.is_held(0)
+    assert old.log.is_held(0), "it answers each time"
+    assert result(new.append("ours")) == len(topic.events) - 1
+    topic.meanwhile = lambda: None  # it is gone
+    assert not old.log.is_held(0)
+    again = Home(topic, "n1")
+    assert result(again.append("back")) == len(topic.events) - 1
+    assert new.lost == []
+    new.log.look()  # it was only paused
+    assert new.lost == ["n1"]
+    assert (old.found, new.found, again.found) == ([], [], []), "no question is a message"
+
+
+def test_who_is_no_home_any_more_answers_nobody() -> None:
+    topic = Topic()
+    old, new, dead = (Home(topic, name) for name in ("n1", "n2", "n3"))
+    for one in (old, new):
+        one.log.look()
+    topic.meanwhile = new.log.look
+    assert (new.lost, dead.lost) == (["n3"], [])
+    assert not old.log.is_held(0)
+
+
+def test_a_home_that_appends_has_answered_and_one_that_was_fenced_has_not() -> None:
+    topic = Topic()
+    old, new = Home(topic, "n1"), Home(topic, "n2")
+    old.log.look()
+    topic.meanwhile = lambda: topic.keep(KIND, b'{"data":1,"claim":1}', 0)
+    assert not old.log.is_held(0), "what it had under way itself"
+    topic.meanwhile = lambda: new.append("ours")
+    assert old.log.is_held(0)
+    topic.meanwhile = lambda: Home(topic, "n3")
+    assert old.log.is_held(0), "another has just claimed it"
 
 
 def test_what_strangers_write_into_the_topic_is_passed_over() -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apps.pubsub.cluster import PubSubCluster, token_of
+from sluicegate.apps.pubsub.fenced_log import ANSWER_KIND
+from sluicegate.stores.kafka.envelope import KIND_HEADER
+from tests.apps.pubsub.cluster import PARTS, PubSubCluster, token_of
 from tests.apps.pubsub.on_kafka import on_kafka
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
 from tests.apps.pubsub.test_members import Found
@@ -152,6 +154,55 @@ def test_a_home_that_nobody_publishes_at_notices_that_it_is_none_any_more(tmp_pa
         assert (kind, gap["lost"]) == ("gap", 0)
         assert old.publish("news", 1)[1]["reason"] == "home_unavailable"
         new.accept("news", 1)
+
+
+def test_homes_that_a_stranger_took_stay_his_while_he_lives_and_come_back_by_themselves(
+    tmp_path: Path, kafka: KafkaCluster
+) -> None:
+    flags = ("--account-rate", "0", "--channel-rate", "0")
+    with PubSubCluster(tmp_path, 2, *flags) as two:
+        mine = {name: two.channel_at(name) for name in two.names}
+        for name, channel in mine.items():
+            assert two.nodes[name].accept(channel, 0, ANN) > 0
+
+        def refused(name: str) -> bool:
+            status, reply = two.nodes[name].publish(mine[name], "refused", ANN)
+            return (status, reply.get("reason")) == (503, "home_unavailable")
+
+        with (
+            Subscriber(two.nodes["n1"], mine["n1"], 0, token=ANN) as reader,
+            # Alone it is the home of everything: it was started without the list.
+            PubSubProcess(
+                tmp_path / "stranger", *flags, "--access", two.access, log_folder=tmp_path
+            ) as stranger,
+        ):
+            for name, channel in mine.items():
+                until(partial(refused, name), f"{name} to find out")
+                assert stranger.accept(channel, 1, ANN) > 0
+            _, url, *_ = PubSubProcess.log_flags(tmp_path)
+            answers = partial(count_answers, kafka, url.rpartition("/")[2])
+            until(lambda: answers() >= PARTS, "the stranger to be asked, and to answer")
+            assert all(map(refused, mine)), "nobody takes from him what he has"
+            stranger.child.kill()
+            for name, channel in mine.items():
+                until(
+                    lambda name=name, channel=channel: (  # type: ignore[misc]
+                        two.nodes[name].publish(channel, 2, ANN)[0] == 200
+                    ),
+                    f"{name} to be the home again",
+                )
+                page = two.nodes[name].history(channel, token=ANN)
+                assert [one["data"] for one in page["messages"]] == [0, 1, 2]
+            told = [reader.next() for _ in range(4)]
+            assert [value["data"] for kind, value in told if kind == "message"] == [0, 1, 2]
+            assert [value["lost"] for kind, value in told if kind == "gap"] == [0]
+
+
+def count_answers(kafka: KafkaCluster, topic: str) -> int:
+    return sum(
+        dict(one.headers() or ()).get(KIND_HEADER) == ANSWER_KIND.encode()  # type: ignore[call-overload]
+        for one in kafka.read_back(topic, 1)
+    )
 
 
 def test_channels_move_as_nodes_come_and_go_and_nobody_misses_a_message(

@@ -110,6 +110,7 @@ class PubSubApp(App[PubSubSettings]):
             self.usage.meter,
             self.presence,
             self.clock,
+            found=self.members.found,
         )
         self.service = PubSub(
             self.histories,
@@ -151,7 +152,7 @@ class PubSubApp(App[PubSubSettings]):
         if self.parts.shared:
             self.background.start("fence", self.parts.watch)
         self._ready = True
-        if self.members.found and self.parts.shared:
+        if self.parts.shared:
             self.background.start("parts", self._change_parts)
 
     async def close(self) -> None:

@@ -14,6 +14,10 @@ message of this home whose acknowledgement was lost is found in the same way, an
 
 A home that appends nothing looks at the log's end from time to time (`look`).
 
+A node that lost a part which should be its own asks in the log whether it still has another home
+(`is_held`). The home that counts answers there; so does one that appends anything. Where nobody
+does the node may claim the part again: if that was wrong, it is in order all the same.
+
 Bound: what waits for its acknowledgement, which the log bounds. Its promises are kept in the log's
 order, from a thread.
 """
@@ -33,8 +37,12 @@ from sluicegate.contracts.reasons import HOME_UNAVAILABLE
 from sluicegate.wire.json_objects import encode_json, parse_object
 
 CLAIM_KIND: Final = "home/1"
+QUESTION_KIND: Final = "home-question/1"
+ANSWER_KIND: Final = "home-answer/1"
+KINDS: Final = (CLAIM_KIND, QUESTION_KIND, ANSWER_KIND)  # that are between homes, and no messages
 NO_CLAIM: Final = 0
 SILENCE_MAX: Final = 600  # reads without an event, of what must be there
+ANSWER_READS: Final = 80  # that an answer is waited for: 8 s, where a home looks each second
 RETRY_US: Final = 1_000_000
 RULE_ID: Final = "home"
 _WAIT_US: Final = 100_000
@@ -53,6 +61,7 @@ class Fence:
         """Whether it counts, for who reads messages; a claim does not, but is taken note of."""
         if event.kind == CLAIM_KIND:
             self.latest = event.offset + 1
+        if event.kind in KINDS:
             return False
         claim = int(fields.get("claim", NO_CLAIM))
         if claim < self.latest:
@@ -81,6 +90,7 @@ class FencedLog:
         self._reading = False
         self._target = -1  # up to which is to be read
         self._lost_to = ""
+        self._closed = False
         self._found: Callable[[Event], None] = _ignore
         self._lost: Callable[[str], None] = _ignore
 
@@ -122,15 +132,39 @@ class FencedLog:
             self._target = end - 1
         self._read_between()
 
+    def is_held(self, at_us: int) -> bool:
+        """Whether another home has the part that this one lost. It asks, and waits."""
+        question = encode_json({"node": self._node})
+        offset = self._log.append(QUESTION_KIND, question, at_us).result()
+        reader = self._log.reader(offset + 1)
+        try:
+            for _ in range(ANSWER_READS):
+                events = reader.read(_BATCH, _WAIT_US)
+                if any(event.kind == CLAIM_KIND or self._is_of_home(event) for event in events):
+                    return True
+                if self._closed:
+                    return True
+            return False
+        finally:
+            reader.close()
+
     def reader(self, offset: int = OLDEST) -> Reader:
         """Return a reader of every event, those that do not count too."""
         return self._log.reader(offset)
 
     def close(self, grace_us: int = 0) -> None:
         """Wait at most so long for what is under way."""
+        self._closed = True
         self._log.close(grace_us)
 
     # Inside.
+
+    def _is_of_home(self, event: Event) -> bool:
+        try:
+            claim = parse_object(event.body).get("claim")
+        except BadValue:  # a stranger's
+            return False
+        return isinstance(claim, int) and claim >= self._fence.latest
 
     def _settle(self, promise: Future[int], durable: Future[int]) -> None:
         with self._lock:
@@ -191,6 +225,8 @@ class FencedLog:
         if event.kind == CLAIM_KIND:
             if event.offset + 1 > self._claim:
                 self._end(str(fields.get("node", "another node")))
+        elif event.kind == QUESTION_KIND:
+            self._log.append(ANSWER_KIND, encode_json({"claim": self._claim}), event.at_us)
         elif promise is not None:
             promise.set_result(event.offset)
         elif counts:

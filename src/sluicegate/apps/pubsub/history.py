@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
-from sluicegate.apps.pubsub.fenced_log import CLAIM_KIND, Fence
+from sluicegate.apps.pubsub.fenced_log import KINDS, Fence
 from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
@@ -254,7 +254,7 @@ class ChannelHistory:
     # Inside.
 
     def _read_event(self, event: Event, fence: Fence) -> None:
-        if event.kind not in (KIND, PRESENCE_KIND, CLAIM_KIND):
+        if event.kind not in (KIND, PRESENCE_KIND, *KINDS):
             remedy = "it is of another version: give another folder, or that version"
             raise BadValue("--history", event.kind, remedy)
         fields = parse_object(event.body)

@@ -2,6 +2,9 @@
 
 In files there is one, which stays. In Kafka the parts go by the members of the cluster: one that
 has its home here now is claimed and read (`fenced_log.py`), one that has it elsewhere is closed.
+
+One that another node took, though it has its home here, is claimed again: at once where the members
+are found, for who took it finds the same; where they are said, when nobody has it any more.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from sluicegate.stores.files.settings import FileLogSettings
 from sluicegate.stores.urls import redacted
 
 LOOK_S: Final = 1.0
+ASK_S: Final = 10.0  # between two questions whether another node still has a part
 SEGMENTS: Final = 8  # of the bytes that can be read again
 SEGMENT_BYTES_MIN: Final = 1 << 16
 ELSEWHERE: Final = 1 << 62  # no position is behind it
@@ -51,7 +55,11 @@ class HomeParts:
         meter: UsageMeter,
         presence: HistoryPresence,
         clock: Clock,
+        *,
+        found: bool,
     ) -> None:
+        """`found` says that the members come and go."""
+        self._found = found
         self._settings = settings
         self._histories = histories
         self._nodes = nodes
@@ -98,8 +106,7 @@ class HomeParts:
     async def change(self, opened: Callable[[], None]) -> None:
         """Close what has its home elsewhere, and open what has it here; say if anything was."""
         ours, by_part = self._ours(), self._histories.by_part
-        lost = [part for part, one in by_part.items() if one.lost_to]
-        gone = {*lost, *(by_part.keys() - set(ours))}
+        gone = {*await self._find_free(), *(by_part.keys() - set(ours))}
         await asyncio.gather(*(self._close(part) for part in gone))
         new = [part for part in ours if part not in by_part]
         tried = await asyncio.gather(*(self._open(part) for part in new), return_exceptions=True)
@@ -120,6 +127,24 @@ class HomeParts:
                     _log.debug("the end of the log is not known: %s", error)
 
     # Inside.
+
+    async def _find_free(self) -> Collection[int]:
+        """Those that were lost, and that no other home keeps."""
+        lost = [part for part, one in self._histories.by_part.items() if one.lost_to]
+        if self._found or not lost:
+            return lost
+        held = await asyncio.gather(*(self._is_held(part) for part in lost))
+        if all(held):
+            await asyncio.sleep(ASK_S)
+        return [part for part, other in zip(lost, held, strict=True) if not other]
+
+    async def _is_held(self, part: int) -> bool:
+        fenced, now_us = self._fenced[part], self._clock.now_us()
+        try:
+            return await asyncio.to_thread(fenced.is_held, now_us)
+        except Unavailable as error:
+            _log.debug("nobody can say who has part %s: %s", part, error)
+            return True
 
     def _ours(self) -> Sequence[int]:
         if self._nodes is None:
