@@ -200,7 +200,7 @@ def test_homes_that_a_stranger_took_stay_his_while_he_lives_and_come_back_by_the
 
 def count_answers(kafka: KafkaCluster, topic: str) -> int:
     return sum(
-        dict(one.headers() or ()).get(KIND_HEADER) == ANSWER_KIND.encode()  # type: ignore[call-overload]
+        dict(one.headers() or ()).get(KIND_HEADER) == ANSWER_KIND.encode()
         for one in kafka.read_back(topic, 1)
     )
 
