@@ -23,6 +23,7 @@ class ServerProcess:
     """One server; `port` is where all its languages are spoken."""
 
     app = ""
+    host = "127.0.0.1"
 
     def __init__(self, folder: Path, *flags: str, port: int = 0, wait: bool = True) -> None:
         self.port = port or free_port("127.0.0.1")
@@ -58,10 +59,10 @@ class ServerProcess:
         """Status, and the body read as JSON where it is JSON."""
         connection: http.client.HTTPConnection
         if context is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         else:
             connection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
+                self.host, self.port, timeout=PATIENCE_S, context=context
             )
         sent = dict(headers or {})
         if token:

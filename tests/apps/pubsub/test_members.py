@@ -6,6 +6,9 @@ import asyncio
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +36,7 @@ ANN = token_of("ann")
 QUICK = ("--look-s", "0.1", "--lease-s", "1", "--leave-s", "0")
 UNLIMITED = ("--account-rate", "0", "--channel-rate", "0", "--heartbeat-s", "0.5")
 S = 1_000_000
+CHANNELS = [f"c{number}" for number in range(12)]
 A, B, C = (Endpoint(f"10.0.0.{number}", 7090) for number in (1, 2, 3))
 
 
@@ -160,8 +164,7 @@ def test_nodes_find_each_other_by_leases_and_who_reads_goes_on_when_they_come_an
         leased.start("n3")
         leased.until_members("n1", "n2", "n3")
         # Each channel has one home, whoever is asked: all that is accepted has one order.
-        channels = [f"c{number}" for number in range(12)]
-        for channel in channels:
+        for channel in CHANNELS:
             positions = [leased.nodes[f"n{n}"].accept(channel, n, ANN) for n in (1, 2, 3)]
             assert positions == sorted(set(positions))
             for node in leased.nodes.values():
@@ -169,7 +172,7 @@ def test_nodes_find_each_other_by_leases_and_who_reads_goes_on_when_they_come_an
                 assert [one["position"] for one in page["messages"]] == positions
         leased.nodes["n3"].child.kill()
         leased.until_members("n1", "n2")
-        for channel in channels:
+        for channel in CHANNELS:
             assert n1.accept(channel, "after", ANN) > 0
         # Whatever became of the channel's home, who reads it misses nothing without being told.
         n2.accept("news", 1, ANN)
@@ -255,6 +258,10 @@ class NamedProcess(PubSubProcess):
 
     hosts = Path()
 
+    def __init__(self, folder: Path, host: str, port: int, *flags: str) -> None:
+        self.host = host
+        super().__init__(folder, "--listen", f"{host}:{port}", *flags, port=port)
+
     def command(self) -> list[str]:
         own = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"']
         return [*own, str(self.hosts), *super().command()]
@@ -271,28 +278,43 @@ def test_each_address_of_a_name_is_a_node_and_they_come_and_go(tmp_path: Path) -
 
     def start(name: str, host: str) -> NamedProcess:
         return NamedProcess(
-            tmp_path / name,
-            "--listen", f"{host}:{port}", "--access", access,
-            "--node", name, "--node-token", token_of(name),
+            tmp_path / name, host, port,
+            "--access", access, "--node", name, "--node-token", token_of(name),
             "--members", f"dns://nodes.internal:{port}", *QUICK, *UNLIMITED,
-            port=port,
         )  # fmt: skip
+
+    def begin(name: str, host: str) -> tuple[NamedProcess, dict[str, int]]:
+        """Start it, and publish as soon as it accepts anything."""
+        node, accepted = start(name, host), dict[str, int]()
+
+        def accept(channel: str) -> bool:
+            status, reply = node.publish(channel, name, ANN)
+            if status == 200:
+                accepted[channel] = reply["position"]
+            return status == 200
+
+        for channel in CHANNELS:
+            until(partial(accept, channel), f"{channel} to have a home")
+        return node, accepted
 
     def members() -> list[str]:
         found: list[str] = n1.ask("/v1/state", token=ANN)[1]["cluster"]["members"]
         return found
 
-    with start("n1", "127.0.0.1") as n1:
-        assert members() == ["n1"], "nothing listens at the other address"
-        with start("n2", "127.0.0.2"):
-            until(lambda: members() == ["n1", "n2"], "n2 to be found")
-            until(
-                lambda: all(n1.publish(f"c{n}", n, ANN)[0] == 200 for n in range(12)),
-                "both to agree on the homes",
-            )
-            assert n1.metric("sluicegate_pubsub_forwarded_total") > 0
-            hosts.write_text("127.0.0.1 localhost\n127.0.0.1 nodes.internal\n")
-            until(lambda: members() == ["n1"], "n2 to have left the name")
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(2) as pool:
+            began = list(pool.map(begin, ("n1", "n2"), ("127.0.0.1", "127.0.0.2")))
+        n1, n2 = (stack.enter_context(node) for node, _ in began)
+        # None of them took itself for the home of everything before it knew of the other.
+        for channel in CHANNELS:
+            page = n1.history(channel, token=ANN)
+            positions = sorted(accepted[channel] for _, accepted in began)
+            assert [one["position"] for one in page["messages"]] == positions, channel
+        assert members() == ["n1", "n2"]
+        assert n1.metric("sluicegate_pubsub_forwarded_total") > 0
+        hosts.write_text("127.0.0.1 localhost\n127.0.0.1 nodes.internal\n")
+        until(lambda: members() == ["n1"], "n2 to have left the name")
+        n2.child.kill()
         hosts.write_text("127.0.0.1 localhost\n")
         until(
             lambda: "nobody knows who comes and goes" in n1.log.read_text(),

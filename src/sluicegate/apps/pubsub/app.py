@@ -18,7 +18,7 @@ from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.histories import Histories
 from sluicegate.apps.pubsub.home_parts import HomeParts
-from sluicegate.apps.pubsub.members import NODE, Membership
+from sluicegate.apps.pubsub.members import NODE, SETTLE_LOOK_S, SETTLE_S, Membership
 from sluicegate.apps.pubsub.metrics import of_accounts, of_cluster, of_messages, of_sockets
 from sluicegate.apps.pubsub.node_settings import master_settings, peer_settings, suppress_settings
 from sluicegate.apps.pubsub.nodes import Nodes
@@ -138,6 +138,7 @@ class PubSubApp(App[PubSubSettings]):
         counted = await self._saver.begin(self.clock.now_us())
         if self.members.found:
             await self.members.begin()
+            self.service.settled = self.members.complete
             self._take_over_members()
             self.background.start("members", self._follow_members)
         await self.parts.read(counted)
@@ -275,16 +276,22 @@ class PubSubApp(App[PubSubSettings]):
 
     async def _follow_members(self) -> None:
         """Take over who comes and goes."""
+        loop, settled_s = asyncio.get_running_loop(), 0.0
         while True:
-            await asyncio.sleep(self.settings.look_s)
+            pause_s = self.settings.look_s
+            await asyncio.sleep(pause_s if self.service.settled else min(pause_s, SETTLE_LOOK_S))
             before = self.members.all
             # A lease is not to run out while the history is read.
-            if not await self.members.look(change=self._ready) or not self._ready:
+            found = await self.members.look(change=self._ready)
+            if not self._ready:
                 continue
             if self.members.all != before:
                 self._take_over_members()
                 await self.parts.record_members(self.members.all)
-            self.service.move_readings()
+            if found:
+                self.service.move_readings()
+            settled_s = settled_s or loop.time() + SETTLE_S
+            self.service.settled |= self.members.complete or loop.time() > settled_s
 
     async def _change_parts(self) -> None:
         """Have here what has its home here; that takes longer than a lease may wait."""

@@ -33,13 +33,17 @@ from sluicegate.system import SystemChance
 
 _US: Final = 1_000_000
 KEY: Final = "sluicegate:pubsub:members"
-FIRST_S_MAX: Final = 2.0  # that addresses which say no name are asked at the start
 RETRY_S: Final = 0.2
 _log: Final = logging.getLogger("sluicegate.pubsub")
 
 
 class MemberSource(Protocol):
     """Where nodes are found."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody has said who it is, this node too."""
+        ...
 
     async def begin(self) -> Mapping[str, Endpoint]:
         """Return who is found at first; what cannot be used raises."""
@@ -57,6 +61,8 @@ class MemberSource(Protocol):
 @final
 class LeasedMembers:
     """Nodes that hold leases in Redis, this one among them."""
+
+    complete = True
 
     def __init__(
         self, settings: RedisSettings, node: str, address: Endpoint, lease_us: int, chance: Chance
@@ -120,15 +126,14 @@ class NamedMembers:
         self._links: dict[str, RedisNode] = {}
         self._names: dict[str, str] = {}  # by address
 
+    @property
+    def complete(self) -> bool:
+        """Whether each address has an answer, so that of this node, when it listens."""
+        return len(self._names) == len(self._links)
+
     async def begin(self) -> Mapping[str, Endpoint]:
-        """Wait a little for nodes that start at the same time."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + FIRST_S_MAX
-        while True:
-            found = await self.look()
-            if len(self._names) == len(self._links) or loop.time() > end_s:
-                return found
-            await asyncio.sleep(RETRY_S)
+        """Look for the first time; nodes that start at the same time do not listen yet."""
+        return await self.look()
 
     async def look(self) -> Mapping[str, Endpoint]:
         """Look the name up, and ask who is not known yet or has gone."""

@@ -7,6 +7,9 @@ A source is asked again and again. A node that is found is a member at once; one
 more stays one for `leave_us`, since an answer may leave somebody out who is there. A source that
 does not answer changes nothing.
 
+Nodes that begin together do not know each other before they listen. Until each that is found has
+said who it is, or for `SETTLE_S`, nobody should take itself for the home of what is others'.
+
 Bound: `NODES_MAX` members.
 """
 
@@ -25,6 +28,8 @@ from sluicegate.kernels.hash_ring import NODES_MAX
 from sluicegate.stores.redis.settings import Endpoint
 
 NODE: Final = "node"  # what one goes by that is alone
+SETTLE_S: Final = 2.0
+SETTLE_LOOK_S: Final = 0.1
 NOWHERE: Final = Endpoint("", 0)  # that nobody else has to reach
 _US: Final = 1_000_000
 _log: Final = logging.getLogger("sluicegate.pubsub")
@@ -55,6 +60,11 @@ class Membership:
     def all(self) -> Mapping[str, Endpoint]:
         """By name, this node among them."""
         return self._list.members
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody is found of whom it is not known who it is."""
+        return self._source is None or self._source.complete
 
     async def begin(self) -> None:
         """Find them for the first time, and be found; what cannot be used raises."""

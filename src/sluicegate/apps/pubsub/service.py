@@ -126,6 +126,7 @@ class PubSub:
         Nodes may be `found`, and not said, and then come and go.
         """
         self.found = found
+        self.settled = not found  # it is known who else may be the home of a channel
         self.histories = histories
         self.limiter = limiter
         self.refused: dict[str, int] = {}
@@ -390,7 +391,8 @@ class PubSub:
             detail = f"its home is {home}; start all nodes with the same --members and --event-log"
             raise Unavailable("the channel", detail)
         # Nodes that find each other may disagree for a moment, and a home may not be one yet.
-        if (home and here) or (not home and self.histories.find(key) is None):
+        nowhere = not home and self.histories.find(key) is None
+        if (home and here) or nowhere or not self.settled:
             decision = Decision(False, 0, HOME_RETRY_US, HOME_RETRY_US, HOME_UNAVAILABLE, "home")
             self._count(decision)
             raise Refused(decision)
