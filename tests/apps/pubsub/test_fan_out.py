@@ -62,9 +62,6 @@ def test_a_subscription_takes_so_many_messages_and_bytes_and_says_that_there_is_
         def set(self) -> None:
             woken.append(True)
 
-        def clear(self) -> None:
-            pass
-
         def move(self) -> None:
             pass
 

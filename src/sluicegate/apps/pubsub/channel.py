@@ -163,13 +163,10 @@ class Channel:
 
 
 class Wake(Protocol):
-    """Is set when there is something to take, and cleared when it is taken: an event, say."""
+    """Is set when there is something to take: an event, say, that is cleared before it is taken."""
 
     def set(self) -> None:
         """There is something."""
-
-    def clear(self) -> None:
-        """It is being taken."""
 
     def move(self) -> None:
         """The channel's home is another one now: what comes next is there."""
@@ -211,9 +208,6 @@ class _Nobody:
     """Is not waiting."""
 
     def set(self) -> None:
-        pass
-
-    def clear(self) -> None:
         pass
 
     def move(self) -> None:
@@ -269,7 +263,6 @@ class Subscription:
 
         At most `count` messages, and none after those that reach `bytes_max`.
         """
-        self.wake.clear()
         channel = self.channel
         newest = channel.removed + len(channel.messages)
         if self._next == newest - 1 and self._gap is None and channel.messages and count > 0:

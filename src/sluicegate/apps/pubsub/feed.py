@@ -220,7 +220,6 @@ class RemoteReading:
 
     def take(self, count: int, bytes_max: int) -> Sequence[Piece]:
         """What comes next, and before it what was lost."""
-        self.wake.clear()
         if self._gap is not None:
             gap, self._gap = self._gap, None
             self.wake.set()
@@ -354,9 +353,6 @@ class _Forward:
 
     def set(self) -> None:
         self._reading.wake.set()
-
-    def clear(self) -> None:
-        pass
 
     def move(self) -> None:
         pass

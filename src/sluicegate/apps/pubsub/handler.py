@@ -274,6 +274,7 @@ class PubSubHandler(HttpHandler):
                     self._service.unsubscribe(subscription)
                     subscription = new
                     subscription.wake = wake = _StreamWake()
+                wake.clear()
                 pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)
                 if pieces:
                     yield _render(pieces)

@@ -90,13 +90,13 @@ class _Wake:
         self._subscription = subscription
 
     def set(self) -> None:
+        # Once for each message and reader, so it calls little: one that is blocked is
+        # woken too, and sends nothing.
         session = self._session
         session._waiting[self._subscription] = None
-        if not session._awake:
-            session._wake()
-
-    def clear(self) -> None:
-        pass
+        if not (session._awake or session._asleep_until):
+            session._awake = True
+            session._fan_out.wake(session)
 
     def move(self) -> None:
         self._session.move(self._subscription)
@@ -409,8 +409,11 @@ class PubSubSession:
         waiting = self._waiting
         if not waiting or self._socket.blocked or self._asleep_until:
             return
-        subscription = next(iter(waiting))
-        del waiting[subscription]
+        if len(waiting) == 1:
+            subscription, _ = waiting.popitem()
+        else:
+            subscription = next(iter(waiting))
+            del waiting[subscription]
         pieces = subscription.take(self._taken_max, self._taken_bytes)  # wakes us, if more
         if pieces:
             frames = self._fan_out.frames_of(subscription.key, pieces, self._names[subscription])
