@@ -54,6 +54,41 @@ def test_who_expires_in_the_middle_of_a_line_goes_by_the_sweep() -> None:
     assert book.waiting == 0
 
 
+def kept(door_us: int, *, spell_us: int = 1_000 * MS) -> float:
+    """The share served of a class whose line is served 2 ms after it is joined."""
+    book, removed = LineBook(QueueSettings(adaptive_target=False)), list[LineRemoval]()
+    served = 0
+    for now_us in range(spell_us, 2 * spell_us, MS):
+        request = Request("k", arrived_us=now_us - door_us if door_us >= 0 else 0)
+        book.add(Waiter(request, now_us), 1_000, now_us, removed)
+        if book.waiting > 2:
+            served += book.next(now_us, removed) is not None
+    return served / (served + len(removed))
+
+
+def test_the_rule_counts_from_the_door() -> None:
+    """20 ms in the socket and 2 in line are 22 of delay: above twice the target it stands."""
+    assert kept(door_us=20 * MS) < 0.2
+    assert kept(door_us=2 * MS) == 1.0
+    assert kept(door_us=0) == kept(door_us=-1) == 1.0  # control: the line alone is short
+
+
+def test_one_lag_of_a_door_is_no_queue_that_stands() -> None:
+    """Whoever was read late once, after a pause of the loop, is served like the others."""
+    book, removed = LineBook(QueueSettings(adaptive_target=False)), list[LineRemoval]()
+    for now_us in range(1_000 * MS, 2_000 * MS, MS):
+        late = 60 * MS if now_us == 1_500 * MS else 0
+        book.add(Waiter(Request("k", arrived_us=now_us - late), now_us), 1_000, now_us, removed)
+        if book.waiting > 2:
+            assert book.next(now_us, removed) is not None
+    assert not removed
+
+
+def test_who_arrived_in_the_future_or_whose_clock_went_back_has_waited_in_line_alone() -> None:
+    assert Waiter(Request("k", arrived_us=9), 5).since_us == 5
+    assert Waiter(Request("k", arrived_us=3), 5).since_us == 3
+
+
 def test_who_has_no_room_goes_at_once_and_says_so_itself() -> None:
     book, removed = LineBook(QueueSettings(length_max=2)), list[LineRemoval]()
     lowest = joined(book, 0, removed, BULK)

@@ -139,18 +139,26 @@ class Admission:
         if supply is not None:
             coming = supply.before(request.caller)
             if coming is not None:
-                await coming
+                await self._pause(request, coming)
         verdict = await self._stack.admit(request, self._clock)
         for _ in range(BLOCKS_AWAITED):
             if not isinstance(verdict, Decision):
                 break
             more = self._more(verdict, request.caller)
-            if more is None or not await more:
+            if more is None or not await self._pause(request, more):
                 break
             verdict = await self._stack.admit(request, self._clock)
         if isinstance(verdict, Decision):
             raise self._refused(request, verdict, self._clock.now_us())
         return verdict
+
+    async def _pause(self, request: Request, coming: Awaitable[bool]) -> bool:
+        """Wait for more of a quota: that is no queue, so it counts as arriving so much later."""
+        began_us = self._clock.now_us()
+        comes = await coming
+        if request.arrived_us:
+            request.arrived_us += self._clock.now_us() - began_us
+        return comes
 
     def _refused(self, request: Request, decision: Decision, now_us: int) -> Refused:
         if self._refusals is not None:

@@ -13,6 +13,9 @@ already is worthless: at twice the load everything would be served a moment too 
 time is less than twice the p99 may still wait for half of it: a tail must not shut out a short
 deadline.
 
+The rule counts from the door: a unit has waited since it arrived there, if that is known, and the
+rest (`wait_us_max`, the bounds of a short line) since it joined.
+
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
@@ -53,11 +56,13 @@ _SLACK_EVERY_US: Final = 100_000
 class Waiter:
     """One unit in line; the gate knows what to do when it leaves."""
 
-    __slots__ = ("entry", "expires_us", "lane", "latest_us", "queued_us", "request")
+    __slots__ = ("entry", "expires_us", "lane", "latest_us", "queued_us", "request", "since_us")
 
     def __init__(self, request: Request, now_us: int) -> None:
         self.request = request
         self.queued_us = now_us
+        # Its time in the socket and in the line of its door is delay too, where that is known.
+        self.since_us = request.arrived_us if 0 < request.arrived_us < now_us else now_us
         self.lane = 0
         self.latest_us = -1  # from then on it is too late for its deadline
         self.expires_us = 0  # and from then on for whatever reason
@@ -314,7 +319,7 @@ class LineBook:
             entry = line.oldest
             while entry is not None:
                 waiter = entry.item
-                delay_us = now_us - waiter.queued_us
+                delay_us = now_us - waiter.since_us
                 if self.burst.us:
                     delay_us = max(0, delay_us - self.burst.us)
                 if not rule.drop(delay_us, now_us):

@@ -1,0 +1,68 @@
+"""How work enters: what it waits for besides the queue is not delay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import final
+
+from sluicegate.apps.kv.admission import Admission, attributes_of
+from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
+from sluicegate.apps.kv.quotas import Quotas
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.usage import CallerUsage
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.key_values import CallContext
+from sluicegate.lab.world import World, run
+from sluicegate.policies.stack import StackPermit
+
+MS = 1_000
+
+
+@final
+class _SlowStore:
+    """A block of the quota is on its way, for so long."""
+
+    def __init__(self, world: World, us: int) -> None:
+        self._world = world
+        self._us = us
+
+    def before(self, caller: str) -> Awaitable[bool]:
+        return self._bring()
+
+    def more(self, caller: str) -> None:
+        return None
+
+    async def _bring(self) -> bool:
+        await self._world.sleep_us(self._us)
+        return True
+
+
+def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:
+    """Else a slow store would have everybody shed for a delay that less load cannot shorten."""
+    delays: list[int] = []
+
+    async def main(world: World) -> None:
+        settings = KvSettings()
+        quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
+        quotas.set_quotas({"a": 1_000})
+        chain = PolicyChain(
+            settings,
+            world.chance("chain"),
+            CallerUsage(),
+            budget=quotas.spent_from,
+            weights=default_weights(),
+            shard_places=4,
+        )
+        admission = Admission(chain, world.clock, _SlowStore(world, 300 * MS))
+        now_us = world.clock.now_us()
+        call = CallContext(Identity("a", ()), arrived_us=now_us - 7 * MS)
+        request = admission.request(GET, "t", "t:k", "s", call, attributes_of(1, 100))
+        permit = await admission.later(request)
+        assert isinstance(permit, StackPermit)
+        delays.append(world.clock.now_us() - request.arrived_us)
+        admission.done(permit, world.clock.now_us(), 1, 100)
+        await asyncio.sleep(0)
+
+    run(main, 1)
+    assert delays == [7 * MS]  # what it waited in its socket, and no more
