@@ -53,6 +53,17 @@ SMALL = {
         faults=(HuntFault(what="surge", from_ms=500, until_ms=1_000, much=4_000),),
         knobs={"limit_per_s": 100, "nodes": 2},
     ),
+    "dispatcher": Setup(
+        stage="dispatcher",
+        seed=1,
+        span_ms=2_000,
+        loads=(
+            HuntLoad(name="shop", criticality="CRITICAL", per_s=60),
+            HuntLoad(name="bot", criticality="BULK", per_s=200, timeout_ms=0),
+        ),
+        faults=(HuntFault(what="slow", from_ms=500, until_ms=1_500, where="s0", much=20),),
+        knobs={"shards": 3, "slots": 4, "places": 32},
+    ),
 }
 
 

@@ -265,10 +265,61 @@ def _cluster(seed: int, draws: SetupDraws) -> Setup:
     return _setup("cluster", seed, span_ms, loads, faults, knobs)
 
 
+def _dispatcher(seed: int, draws: SetupDraws) -> Setup:
+    """Far too much to do for seconds, or room to spare and something slow, after a minute."""
+    if draws.chance(0.6):
+        return _crowded_dispatcher(seed, draws)
+    work_us = draws.one_of((2_000, 5_000, 10_000, 20_000))
+    shards = draws.one_of((2, 3, 5))
+    knobs = {"shards": shards, "slots": draws.one_of((8, 16, 64)), "service_us": work_us}
+    knobs["places"] = draws.one_of((16, 32, 64))
+    per_s = draws.even(10 * shards, 20 * shards)
+    count = draws.even(1, 4)
+    loads = [
+        HuntLoad(
+            name=f"load{number}",
+            criticality=draws.one_of(CLASS_NAMES),
+            per_s=max(per_s // count, 1),
+            timeout_ms=draws.one_of((0, 200, 500, 2_000)),
+        )
+        for number in range(count)
+    ]
+    # What is usual is known after a minute.
+    known_ms = 62_000
+    where = f"s{draws.even(0, shards - 1)}"
+    until_ms = known_ms + draws.even(5_000, 15_000)
+    amounts = {"slow": (2, 5, 20, 100, 300)}
+    [fault] = _faults(draws, 1_000, amounts, (where,), most=1) or (HuntFault(what="pause"),)
+    fault = replace(fault, from_ms=known_ms, until_ms=until_ms)
+    if fault.what == "pause":
+        fault = replace(fault, until_ms=known_ms + draws.number(100, 3_000))
+    return _setup("dispatcher", seed, until_ms + 3_000, loads, (fault,), knobs)
+
+
+def _crowded_dispatcher(seed: int, draws: SetupDraws) -> Setup:
+    slots, work_us = draws.one_of((4, 8)), draws.one_of((20_000, 50_000, 100_000))
+    capacity = slots * 1_000_000 // work_us
+    times = draws.one_of((0.5, 0.9, 1.5, 3.0, 5.0))
+    count = draws.even(1, 4)
+    loads = [
+        HuntLoad(
+            name=f"load{number}",
+            criticality=draws.one_of(CLASS_NAMES),
+            per_s=max(int(capacity * times / count), 1),
+            timeout_ms=draws.one_of((0, 200, 500, 2_000)),
+        )
+        for number in range(count)
+    ]
+    knobs = {"slots": slots, "service_us": work_us, "memoryless": 1}
+    knobs |= draws.maybe(0.3, "places", lambda: draws.one_of((slots, 16, 256)))
+    return _setup("dispatcher", seed, draws.one_of((2_000, 14_000)), loads, (), knobs)
+
+
 STAGES: Final[Mapping[str, Callable[[int, SetupDraws], Setup]]] = {
     "server": _server,
     "reads": _reads,
     "client": _client,
     "cluster": _cluster,
+    "dispatcher": _dispatcher,
 }
 _ORDER: Final = tuple(STAGES)

@@ -177,6 +177,8 @@ RECORDED: Final[Mapping[str, str]] = {
     "refused for a reason": "a part that is not full refuses nobody",
     "known as slow": "what is slow is not taken for healthy while it lasts",
     "critical is not penalised": "CRITICAL pays no more, however much a caller asks for",
+    "healthy shards serve": "no class is refused on a shard that is healthy and uncrowded",
+    "every class has samples": "some of each class reach the engine, however much there is to do",
     "clamped": "nobody is admitted as more than the table says",
     "who reads pays": "work is charged by what it looked at, and what was never begun is not",
     "own reads": "no read is older than the last write that was acknowledged here before it began",

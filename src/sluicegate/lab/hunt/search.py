@@ -16,6 +16,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.hunt.client import play_client
 from sluicegate.lab.hunt.cluster import play_cluster
+from sluicegate.lab.hunt.dispatcher import play_dispatcher
 from sluicegate.lab.hunt.draws import draw_setup
 from sluicegate.lab.hunt.invariants import check
 from sluicegate.lab.hunt.reads import play_reads
@@ -30,6 +31,7 @@ STAGES: Final[Mapping[str, StagePlay]] = {
     "reads": play_reads,
     "client": play_client,
     "cluster": play_cluster,
+    "dispatcher": play_dispatcher,
 }
 
 SHRUNK_MAX: Final = 2  # of each invariant

@@ -102,6 +102,7 @@ class KvEnd(NamedTuple):
     shard: int
     took_us: int
     reason: str  # of its refusal; empty if it was served
+    begun_us: int = -1  # when it was admitted to the engine; before that it was refused
 
     @property
     def served(self) -> bool:
@@ -154,10 +155,15 @@ def play(rig: KvRig, seed: int) -> KvRun:
     found = KvRun(rig)
 
     async def main(world: World) -> None:
-        await _Fleet(world, rig, found).play()
+        await play_in(world, found)
 
     run(main, seed)
     return found
+
+
+async def play_in(world: World, found: KvRun) -> None:
+    """Play its rig in this world."""
+    await _Fleet(world, found.rig, found).play()
 
 
 @final
@@ -296,10 +302,11 @@ class _Fleet:
         request = admission.request(
             GET, "drill", f"drill:k{shard}", f"s{shard}", call, attributes_of(1, VALUE_BYTES)
         )
-        reason = ""
+        reason, begun_us = "", -1
         try:
             permit = await admission.later(request)
             began_us = world.clock.now_us()
+            begun_us = began_us - START_US
             await admission.in_time(permit, self._engine.serve(shard))
             admission.done(permit, began_us, 1, VALUE_BYTES)
         except Refused as refused:
@@ -307,7 +314,7 @@ class _Fleet:
             reason = "refused" if found is None else found.name
         end_us = world.clock.now_us()
         due_us = now_us - START_US
-        self._found.ends.append(KvEnd(due_us, number, shard, end_us - now_us, reason))
+        self._found.ends.append(KvEnd(due_us, number, shard, end_us - now_us, reason, begun_us))
 
     def _look(self) -> None:
         at_us = self._world.clock.now_us() - START_US
