@@ -15,6 +15,7 @@ from sluicegate.lab.mixtures import (
     MixturePhase,
     climb,
     play,
+    steady,
 )
 from sluicegate.policies.request_units import RequestUnitsSettings
 
@@ -24,6 +25,7 @@ LUMPS = (
     "rarely huge",
 )  # of more than half of what an epoch brings of the smaller quota
 BOUND = 1.2  # of a quota, in any minute
+DEAREST_RU = 450
 HONEST_BOUND = 1.15  # of the formula
 # Found by the search: rows that are thought to be one, in one order.
 FOUND = Mixture((MixturePhase(21, (30, 0, 3, 0, 30, 100, 0, 1), 8),), drawn=False)
@@ -41,6 +43,28 @@ def test_an_honest_caller_is_charged_what_the_formula_says(name: str) -> None:
 @pytest.mark.parametrize("mixture", [TINY_AND_HUGE, HALF_AND_HALF, FOUND])
 def test_no_mixture_that_once_paid_does(mixture: Mixture) -> None:
     assert play(mixture).worst <= BOUND
+
+
+def bound(quota_ru: int) -> float:
+    """Of a quota that is small beside the dearest request: what a burst adds to one minute.
+
+    Four seconds of it may be at risk, one is kept, and the dearest of all is let in before.
+    """
+    return 1 + (5 * quota_ru + DEAREST_RU) / (60 * quota_ru)
+
+
+@pytest.mark.parametrize(("quota_ru", "kind"), [(20, 2), (20, 4), (100, 4)])
+def test_work_that_is_dearer_than_any_charge_is_paid_in_the_end(quota_ru: int, kind: int) -> None:
+    """It once got 11 times a quota of 20, for the rest of each was owed and never paid."""
+    result = play(steady({kind: 1}), quota_ru=quota_ru, seconds=400)
+    assert result.worst <= bound(quota_ru)
+    assert result.paid >= 0.9
+    assert result.requests > 10  # delayed, and never ruled out
+
+
+@pytest.mark.parametrize("mixture", [steady({0: 97, 2: 30, 4: 30}, 41)])
+def test_a_burst_of_it_is_bounded_too(mixture: Mixture) -> None:
+    assert play(mixture, quota_ru=20).worst <= bound(20)
 
 
 def test_before_bytes_were_estimated_it_did() -> None:

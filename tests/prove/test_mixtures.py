@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.lab.mixtures import SHIPPED, climb, play
+from tests.lab.test_mixtures import bound
 from tests.prove.seeds import seeds, whole
 
 BOUND = 1.2
@@ -21,6 +22,16 @@ def test_no_mixture_gets_more_than_its_quota(seed: int) -> None:
         seed, STEPS, lambda mixture: play(mixture, seed=seed, quota_ru=quota_ru).worst
     )
     assert value <= BOUND, worst
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=40, part=1))
+def test_nor_more_than_a_burst_of_a_small_one(seed: int) -> None:
+    quota_ru = (20, 50, 100, 200)[seed % 4]
+    worst, value = climb(
+        seed, STEPS, lambda mixture: play(mixture, seed=seed, quota_ru=quota_ru).worst
+    )
+    assert value <= bound(quota_ru), worst
 
 
 @pytest.mark.prove

@@ -8,7 +8,9 @@ shapes and in whatever order they come: an estimate that is off cannot be gained
     owed     cost - charge, of what has ended and no later estimate has paid; below 0: to give back
     at risk  of what is under way: by how much the heaviest that the caller reads is above its mean
 
-What is owed is paid as far as `Budget.payable_mru` allows in one charge. What was charged too much
+What is owed is paid as far as `Budget.payable_mru` allows in one charge. Where more is owed than a
+whole charge, it is paid before any further work: else work that is dearer than any charge would
+never be paid, and a small quota be worth several times as much. What was charged too much
 pays what is owed, and lowers the next estimate as far as a tenth of it stays; as soon as it is more
 than half an estimate it goes back to the budget, where what an epoch does not spend lapses. Kept
 here it would be a second quota, for a later minute.
@@ -34,11 +36,12 @@ LEFT_PART: Final = 10  # of an estimate, that is charged whatever is given back
 class EstimateError:
     """One caller's."""
 
-    __slots__ = ("at_risk_mru", "owed_mru")
+    __slots__ = ("at_risk_mru", "owed_mru", "paid_mru")
 
     def __init__(self, owed_mru: int = 0) -> None:
         self.owed_mru = owed_mru
         self.at_risk_mru = 0
+        self.paid_mru = 0  # by no request, and in the account of none yet
 
     def instalment_mru(self, estimate_mru: int, payable_mru: int) -> int:
         """What this estimate is to pay of it beside its own; below 0, what it gets back."""

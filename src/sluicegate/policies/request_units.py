@@ -213,7 +213,9 @@ class RequestUnitsPermit:
                 paid_mru = cost_mru
                 due_mru = _priced(cost_mru + self._instalment_mru, self._price_milli)
             if error is not None:
-                units.carried_mru += self._instalment_mru
+                units.carried_mru += self._instalment_mru + error.paid_mru
+                self._request.cost_mru += error.paid_mru  # somebody has to show it
+                error.paid_mru = 0
                 back_mru = 0
                 if self._expected >= 0:
                     back_mru = error.end(self._expected - paid_mru, paid_mru)
@@ -371,6 +373,9 @@ class RequestUnits:
                 if error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru:
                     predicted_mru += risk_mru
                     risk_mru = 0
+            unpaid = self._pay(request.caller, error, payable_mru, now_us)
+            if unpaid is not None:
+                return self._refuse(unpaid)
             if error.owed_mru:
                 instalment_mru = error.instalment_mru(predicted_mru, payable_mru)
         request.cost_ru = -(-predicted_mru // MILLI)
@@ -394,7 +399,9 @@ class RequestUnits:
                 charged_mru = payable_mru
                 predicted_mru = payable_mru * PRICE_ONE_MILLI // price_milli
                 instalment_mru = 0
-                verdict = self._budget.charge(request.caller, charged_mru, now_us)
+                verdict = self._pay(
+                    request.caller, error, payable_mru, now_us
+                ) or self._budget.charge(request.caller, charged_mru, now_us)
         if not verdict.allowed:
             return self._refuse(verdict)
         if error is not None:
@@ -422,6 +429,23 @@ class RequestUnits:
     def penalize(self, penalties: Penalties | None) -> None:
         """Replace the table of callers that pay more."""
         self._penalties = penalties
+
+    def _pay(
+        self, caller: str, error: EstimateError, payable_mru: int, now_us: int
+    ) -> Verdict | None:
+        """Charge what is owed, if that is more than a charge can be; why not, if it cannot be paid.
+
+        Else whoever asks for nothing but what is dearer than any charge would never pay the rest.
+        """
+        if error.owed_mru <= payable_mru:
+            return None
+        verdict = self._budget.charge(caller, payable_mru, now_us)
+        if not verdict.allowed:
+            return verdict
+        error.owed_mru -= payable_mru
+        error.paid_mru += payable_mru
+        self._charged_mru += payable_mru
+        return None
 
     def charge_cached(self, caller: str, now_us: int) -> Decision | None:
         """Charge for what is answered without the backend: small, not nothing. None is charged."""
