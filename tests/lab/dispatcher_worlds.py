@@ -23,6 +23,7 @@ GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four rai
 GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
 GOODPUT_MIN: Final = 0.85
 CRITICAL_MIN: Final = 0.95
+SIGMAS_FREE: Final = 6.0
 PLACES: Final = 64  # by default, and half of them for a shard
 
 
@@ -43,7 +44,11 @@ def callers(per_s: float, work_us: int, sigmas: float = 3.0) -> tuple[KvCaller, 
 
 
 def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
-    """An engine, or a shard of it, that becomes slow for 15 s and has capacity to spare."""
+    """An engine, or a shard of it, that becomes slow for 15 s and has capacity to spare.
+
+    That is: work fills at most 60% of its slots, and where there are compartments, which have no
+    line, a burst of six standard deviations fits into each.
+    """
     chance = random.Random(seed)
     per_s = 10.0 ** chance.uniform(1.2, 2.0)
     times = 10.0 ** chance.uniform(0.3, 2.0)
@@ -51,6 +56,9 @@ def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     shards = chance.choice((1, 2, 10))
     one = shards > 1 and chance.random() < 0.5
     room = min(slots, PLACES // 2 if one else PLACES) * chance.uniform(0.05, 0.6)
+    if shards > 1:
+        compartment = sqrt(SIGMAS_FREE**2 / 4 + PLACES // 2) - SIGMAS_FREE / 2
+        room = min(room, compartment**2 * (1 if one else shards))
     work_us = min(max(room * US / (per_s * times) * (shards if one else 1), 200), 30_000)
     slow = (
         EngineSpell(KNOWN_US, slow_shard=chance.randrange(shards), slow_times=times)

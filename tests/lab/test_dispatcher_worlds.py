@@ -88,6 +88,15 @@ def test_without_prices_the_penalty_gives_the_others_what_the_greedy_took() -> N
     assert min(served[4]) > max(served[1]) + 0.1
 
 
+def test_with_prices_alone_nothing_is_refused_for_the_line_but_what_is_past_its_deadline() -> None:
+    refused = {}
+    for form in ("codel", "none"):
+        settings = KvSettings(queue_form=form, find_places=False)
+        refused[form] = {one.reason for one in play(overload(1, settings), 1).ends} - {""}
+    assert refused["none"] == {"deadline"}
+    assert refused["codel"] >= {"queue_full", "queue_timeout"}
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     first, again = (play(stall(1), 1) for _ in range(2))
     assert first.ends == again.ends

@@ -129,7 +129,7 @@ class PolicyChain:
             pricing=pricing,
             penalties=self.penalty,
         )
-        self.queue = Queue(_queue(settings, plain=not layers))
+        self.queue = Queue(_queue(settings, plain=not layers or settings.queue_form == "none"))
         self.heavy = OperationQueue(
             (SCAN, BULK),
             QueueSettings(
@@ -165,11 +165,12 @@ class PolicyChain:
                 waits("minute quota", minute_quota),
                 waits("queue", self.queue),
             ]
+        by_line = settings.queue_form == "codel"  # else prices alone are what defends it
         return [
             at_once("deadline", self.deadline),
             at_once("criticality", self.clamp),
             at_once("request units", self.units),
-            at_once("shed", self.levels),
+            *([at_once("shed", self.levels)] if by_line else []),
             waits("heavy", self.heavy, observe=False),
             waits("queue", self.queue),
             at_once("bulkhead", self.bulkhead),
@@ -179,8 +180,9 @@ class PolicyChain:
         """Take over what is live of these settings."""
         wait_us = settings.deadline_ms * _MS
         self.deadline.settings = replace(self.deadline.settings, default_us=wait_us)
-        if self.layered:
+        if self.layered and settings.queue_form == "codel":
             self.queue.replace_times(wait_us, settings.queue_ms * _MS)
+        if self.layered:
             self.heavy.replace_wait(wait_us)
         self.penalty.settings = replace(self.penalty.settings, times_max=settings.penalty_max)
         self.levels.replace_ramps(RampSettings(ramps=settings.ramps))

@@ -145,6 +145,14 @@ class KvSettings(RulesSettings, RampsSettings):
             live=True,
         ),
     ] = 12
+    queue_form: Annotated[
+        str,
+        Setting(
+            "drop and shed by the line what has stood too long and what matters less, or nothing "
+            "but what is past its deadline: prices alone are left then",
+            one_of("codel", "none"),
+        ),
+    ] = "codel"
     queue_length: Annotated[int, Setting("operations that wait for a place", whole(1, 1 << 20))] = (
         10_000
     )

@@ -22,6 +22,7 @@ NONE: Final = "none"
 MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
 NO_PRICES: Final = "no-prices"  # the layers without prices: the queue alone
+PRICES_ALONE: Final = "prices-alone"  # the layers with a plain line, which sheds nothing
 HALF_PLACES: Final = "half-places"  # the layers, with half the places that a drill's engine has
 POLICIES: Final = (
     LAYERS,
@@ -30,6 +31,7 @@ POLICIES: Final = (
     MUSSEL_PRICES,
     COSTS_UNLEARNED,
     NO_PRICES,
+    PRICES_ALONE,
     HALF_PLACES,
 )
 
@@ -38,6 +40,8 @@ def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
     if policy == NO_PRICES:
         return ("--policy", LAYERS, "--prices", "off")
+    if policy == PRICES_ALONE:
+        return ("--policy", LAYERS, "--queue-form", "none", "--find-places", "off")
     if policy == HALF_PLACES:
         return ("--policy", LAYERS, "--places", "4", "--find-places", "off")
     if policy == MUSSEL_PRICES:
