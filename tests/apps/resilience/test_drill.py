@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.apps.resilience.drill.caller import HttpCaller
+from sluicegate.apps.resilience.drill.load import DrillRecord
 from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
 from sluicegate.cli import main
 from sluicegate.system import now_us
@@ -72,6 +73,17 @@ def test_the_example_service_holds_under_overload(
     assert captured.out.startswith("it held in all 3 stages.\n")
     assert set(stages(captured.out)) == {"calm", "overload", "after overload"}
     assert "drill: overload: 5 x its capacity" in captured.err
+
+
+def test_a_line_that_is_served_after_the_last_request_passes_for_no_capacity() -> None:
+    """Two places of 10 ms do 200 requests a second, however many wait at the end of the slice."""
+    every_5_ms = [5_000 * number for number in range(1, 101)]
+    in_time = DrillRecord(200_000, good_at_us=every_5_ms[:40])
+    a_line = DrillRecord(200_000, good_at_us=every_5_ms)  # as many again, and half, come after it
+    stragglers = DrillRecord(200_000, good_at_us=[*every_5_ms[:40], 900_000, 901_000])
+    assert in_time.goodput == a_line.goodput == stragglers.goodput == 200
+    assert DrillRecord(200_000, good_at_us=[250_000]).goodput == 4
+    assert DrillRecord(200_000).goodput == 0
 
 
 def test_a_quota_that_takes_the_drill_for_one_caller_is_named(

@@ -3,6 +3,10 @@
 Open loop: what is due is sent, so a service that stalls cannot make its callers ask less. A record
 says how late the requests left and how busy this side was; above `BUSY_MAX` the figures say more of
 the drill than of the service.
+
+Answers also come after the last request was sent: what stood in line by then. They are counted over
+the time that nine in ten of them took. Over the time of sending alone a long line would pass for a
+high capacity: two places of 10 ms were found to do 500 requests a second.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final, final
 
 from sluicegate.apps.resilience.drill.caller import HttpCaller
@@ -23,6 +28,7 @@ _GROWTH: Final = 1.1
 _STALE_MAX: Final = 2  # steps without growth after which there is no more to be found
 _SECOND_US: Final = 1_000_000
 GOOD: Final = range(200, 400)
+_COUNTED: Final = 0.9  # of the answers; a few stragglers are not waited for
 
 
 @final
@@ -32,7 +38,9 @@ class DrillRecord:
 
     span_us: int = 0
     sent: int = 0
+    began_us: int = field(default_factory=now_us)
     good_us: list[int] = field(default_factory=list)  # how long each took
+    good_at_us: list[int] = field(default_factory=list)  # and when it came, since the beginning
     refused_us: list[int] = field(default_factory=list)  # 429 and 503
     errors: int = 0  # other statuses, broken connections
     hung: int = 0  # no answer in the time callers have
@@ -43,7 +51,12 @@ class DrillRecord:
     @property
     def goodput(self) -> float:
         """Answered in time, a second."""
-        return len(self.good_us) * _SECOND_US / max(self.span_us, 1)
+        came_us = sorted(self.good_at_us)
+        counted = ceil(_COUNTED * len(came_us))
+        if counted and came_us[counted - 1] > self.span_us:
+            return counted * _SECOND_US / came_us[counted - 1]
+        within = sum(at_us <= self.span_us for at_us in came_us)
+        return within * _SECOND_US / max(self.span_us, 1)
 
     @property
     def rate(self) -> float:
@@ -107,6 +120,7 @@ async def ask_once(ask: Ask, record: DrillRecord) -> None:
         took_us = now_us() - began_us
         if status in GOOD:
             record.good_us.append(took_us)
+            record.good_at_us.append(began_us + took_us - record.began_us)
         elif status in {429, 503}:
             record.refused_us.append(took_us)
         else:

@@ -334,6 +334,7 @@ class ServiceDrill:
 
 
 def _merge(whole: DrillRecord, record: DrillRecord) -> None:
+    whole.good_at_us += [whole.span_us + at_us for at_us in record.good_at_us]
     whole.span_us += record.span_us
     whole.sent += record.sent
     whole.good_us += record.good_us
