@@ -71,6 +71,13 @@ def test_the_reference_is_what_the_code_says(built: Path) -> None:
     assert "rpc Check(RateLimitRequest) returns (RateLimitResponse);" in page("grpc")
 
 
+def test_each_guide_opens_with_what_its_reader_can_do_after_it() -> None:
+    pages = [*(ROOT / "docs" / "guides").glob("*.md"), *(ROOT / "docs" / "operations").glob("*.md")]
+    openings = {page.name: page.read_text(encoding="utf-8").split("\n\n")[1] for page in pages}
+    assert len(openings) > 50
+    assert [name for name, words in openings.items() if "After this page you" not in words] == []
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
