@@ -2,7 +2,8 @@
 
 Every page of the tree is a page of the site, and so is every file that a page links to; a link to
 what is not there, and a page that the navigation does not name, is an error. Nothing is asked of
-the network, and the pages open from a disk as from a server.
+the network, and the pages open from a disk as from a server. Why no generator does it is in
+docs/decisions/0031-the-site-is-built-by-the-tests.md.
 """
 
 from __future__ import annotations
