@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple, final
 
+from sluicegate.command_line.text import clip
+
 LABEL_TALL: Final = 14
 WIDTH: Final = 720
 _LEFT: Final = 72
@@ -22,6 +24,7 @@ _BOTTOM: Final = 30
 _LINES_TALL: Final = 220
 _SPARK: Final = (120, 22)
 _BARS_LEFT: Final = 110
+_BARS_CHARS_MAX: Final = 14  # that fit there
 _TICKS_MAX: Final = 5
 _STEPS: Final = (1, 2, 5, 10)
 
@@ -205,7 +208,7 @@ def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> s
     for number, (name, segments) in enumerate(rows):
         y = number * tall + 6
         total = sum(segment.value for segment in segments)
-        picture.text("label end", _BARS_LEFT - 10, y + 15, name)
+        picture.text("label end", _BARS_LEFT - 10, y + 15, clip(name, _BARS_CHARS_MAX))
         picture.rect("fill empty", _BARS_LEFT, y, wide, 20)
         x = float(_BARS_LEFT)
         for segment in segments:

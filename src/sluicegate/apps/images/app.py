@@ -281,8 +281,8 @@ class ImagesApp(App[ImagesSettings]):
         words = [done]
         if self._report is None:
             words.append("What is stored is being counted; look again in a while.")
-        elif old:
-            ago = duration(now_us - self._report_us)
+        elif counting is not None and not counting.done():
+            ago = duration(self.clock.now_us() - self._report_us)
             words.append(f"What is stored was counted {ago} ago, and is being counted again.")
         tiles = [
             self._tile(sample.name, counted(sample.variants, "variant"))

@@ -3,10 +3,12 @@
 A merchant is the host of its URLs; what was uploaded is `uploads`. All of it is counted from the
 maps, in one walk, so it is right after any restart. Content that several merchants have is stored
 once and counted for each of them; the sum over merchants is what would be stored without sharing.
+Likewise with variants: they are made once for a content, and were it not shared they would be made
+for each of its URLs, which are so many calls and so much time that are saved.
 
 Which content is whose is found by sorting rows of digests in a temporary file (`sorted_rows.py`),
-so memory does not grow with the store: 48 bytes of the disk for each URL and content, 20 MB of
-memory, and the first `MERCHANTS_MAX` merchants; the others are counted together.
+so memory does not grow with the store: 48 bytes of the disk for each URL, content and variant,
+20 MB of memory, and the first `MERCHANTS_MAX` merchants; the others are counted together.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ MERCHANTS_MAX: Final = 10_000
 MERCHANTS_SHOWN: Final = 20
 PAIRS_SHOWN: Final = 20
 _DIGEST: Final = 32
-# A row is a digest, what it says of it, and a number: the size of a content, or a merchant's.
-_STORED, _HAD = b"\0", b"\1"
+# A row is a digest, what it says of it, and a number: the size of a content, how long a variant
+# took to make, or a merchant's.
+_STORED, _MADE, _HAD = b"\0", b"\1", b"\2"
 _WIDTH: Final = _DIGEST + 1 + 8
 STYLE: Final = """
 :root { --kept: #1d5fa8; --saved: #1f7a4d; }
@@ -78,6 +81,8 @@ class Merchant:
     contents: int = 0
     bytes_asked: int = 0  # of all its URLs
     bytes_stored: int = 0  # of its distinct contents
+    spared: int = 0  # variants that were there when another of its URLs had the same content
+    spared_us: int = 0  # to make these
 
 
 class StoredSample(NamedTuple):
@@ -100,6 +105,8 @@ class Report:
     variants: int = 0
     variants_failed: int = 0
     process_us: int = 0  # to make each variant once
+    spared: int = 0  # variants of other URLs with the same content, which were not made again
+    spared_us: int = 0
     samples: list[StoredSample] = field(default_factory=list)
 
     @property
@@ -125,7 +132,11 @@ class Report:
             f"{duration(self.process_us)} to make, once; {self.variants_failed:,} cannot be made, "
             "which is remembered."
         )
-        return [stored, made]
+        spared = (
+            f"Made for each URL by itself they would be {self.spared:,} more, and "
+            f"{duration(self.spared_us)} more to make them."
+        )
+        return [stored, made, spared]
 
 
 class NearPair(NamedTuple):
@@ -203,21 +214,23 @@ async def make_report(
                 if len(shown) < samples:
                     shown.setdefault(record.content, record.url)
             at = await _step(progress, "URLs", at)
+        counts: dict[str, int] = {}
+        async for digest, _, raw in maps.walk(VARIANTS):
+            variant = decode(VariantRecord, raw)
+            report.variants += not variant.failure
+            report.variants_failed += bool(variant.failure)
+            report.bytes_variants += variant.size
+            report.process_us += variant.took_us
+            if not variant.failure:
+                rows.add(_row(digest, _MADE, variant.took_us))
+            original = digest.hex()
+            if original in shown:
+                counts[original] = counts.get(original, 0) + 1
+            at = await _step(progress, "variants", at)
         names = list(numbers)
         for _, of_digest in groupby(rows, lambda one: one[:_DIGEST]):
             _count_content(report, names, of_digest)
             at = await _step(progress, "originals", at)
-    counts: dict[str, int] = {}
-    async for digest, _, raw in maps.walk(VARIANTS):
-        variant = decode(VariantRecord, raw)
-        report.variants += not variant.failure
-        report.variants_failed += bool(variant.failure)
-        report.bytes_variants += variant.size
-        report.process_us += variant.took_us
-        original = digest.hex()
-        if original in shown:
-            counts[original] = counts.get(original, 0) + 1
-        at = await _step(progress, "variants", at)
     report.samples = [StoredSample(name, one, counts.get(one, 0)) for one, name in shown.items()]
     return report
 
@@ -246,23 +259,30 @@ def _count_url(report: Report, record: UrlRecord) -> str:
 
 
 def _count_content(report: Report, names: Sequence[str], rows: Iterator[bytes]) -> None:
-    """Count a content for those who have it: what is stored of it comes before them."""
-    size = 0
-    had = False
+    """Count a content for those who have it: what is stored and made of it comes before them."""
+    size = made = made_us = urls = 0
     for one, same in groupby(rows):
-        number = int.from_bytes(one[_DIGEST + 1 :], "big")
-        if one[_DIGEST : _DIGEST + 1] == _STORED:
+        number, count = int.from_bytes(one[_DIGEST + 1 :], "big"), sum(1 for _ in same)
+        what = one[_DIGEST : _DIGEST + 1]
+        if what == _STORED:
             size = number
-            continue
-        had = True
-        merchant = report.merchants[names[number]]
-        asked = size * sum(1 for _ in same)
-        merchant.contents += 1
-        merchant.bytes_asked += asked
-        merchant.bytes_stored += size
-        report.bytes_asked += asked
-    report.originals += had
-    report.bytes_originals += size if had else 0
+        elif what == _MADE:
+            made += count
+            made_us += count * number
+        else:
+            urls += count
+            merchant = report.merchants[names[number]]
+            merchant.contents += 1
+            merchant.bytes_asked += size * count
+            merchant.bytes_stored += size
+            merchant.spared += made * (count - 1)
+            merchant.spared_us += made_us * (count - 1)
+    if urls:
+        report.originals += 1
+        report.bytes_originals += size
+        report.bytes_asked += size * urls
+        report.spared += made * (urls - 1)
+        report.spared_us += made_us * (urls - 1)
 
 
 def merchant_rows(report: Report) -> list[tuple[str, ...]]:
@@ -277,12 +297,24 @@ def merchant_rows(report: Report) -> list[tuple[str, ...]]:
             size(one.bytes_asked),
             size(one.bytes_stored),
             percent(1 - one.bytes_stored / one.bytes_asked if one.bytes_asked else None),
+            f"{one.spared:,}",
+            duration(one.spared_us),
         )
         for name, one in ordered
     ]
 
 
-HEAD: Final = ("merchant", "URLs", "failed", "contents", "asked for", "stored", "saved")
+HEAD: Final = (
+    "merchant",
+    "URLs",
+    "failed",
+    "contents",
+    "asked for",
+    "stored",
+    "saved",
+    "calls saved",
+    "time saved",
+)
 
 
 def report_page(
@@ -311,7 +343,10 @@ def report_page(
         *(f"<p>{escape_words(sentence)}</p>" for sentence in (*report.sentences(), *words)),
         section(
             "By merchant",
-            quiet("Bytes of all its URLs: those that are stored, and those of copies."),
+            quiet(
+                "Bytes of all its URLs: those that are stored, and those of copies. Calls and "
+                "time: to make the variants of each copy."
+            ),
             bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN]),
             color_key((("kept", "stored"), ("saved", "saved"))),
             table(
