@@ -24,6 +24,23 @@ def test_each_account_is_held_to_its_limit_wherever_its_master_is(loss: float) -
     assert 0.95 <= nodes.rate("half more", 3) <= 1.05
 
 
+@pytest.mark.parametrize(
+    ("times", "conforms_s", "settled_s"), [(1.2, 5, 12), (3.0, 0, 3), (10.0, 0, 3)]
+)
+def test_a_step_of_any_size_is_held_when_it_does_not_conform_any_more_and_not_before(
+    times: float, conforms_s: int, settled_s: int
+) -> None:
+    """At 1.2 times the limit a burst of a second lasts five."""
+    nodes = Nodes()
+    nodes.run(3, {"a": 0.8 * L})
+    nodes.run(conforms_s, {"a": times * L})
+    assert nodes.suppressed["a"] == 0
+    nodes.run(settled_s - conforms_s, {"a": times * L})
+    for _ in range(4):  # each second
+        nodes.run(1, {"a": times * L}, spread=nodes.names[:1] if times == 3 else ())
+        assert 0.9 <= nodes.rate("a", 1) <= 1.1
+
+
 def test_who_conforms_is_never_rejected_though_members_come_and_go() -> None:
     nodes = Nodes()
     rates = {f"account {number}": 0.9 * L for number in range(4)}
