@@ -24,6 +24,7 @@ class ServerProcess:
 
     app = ""
     host = "127.0.0.1"
+    ready_s_max = PATIENCE_S
 
     def __init__(self, folder: Path, *flags: str, port: int = 0, wait: bool = True) -> None:
         self.port = port or free_port("127.0.0.1")
@@ -32,7 +33,8 @@ class ServerProcess:
         listen = [] if "--listen" in flags else ["--listen", f"127.0.0.1:{self.port}"]
         self.child = Child(f"sluicegate {self.app}", [*self.command(), *listen, *flags], self.log)
         if wait:
-            until(lambda: self.ready_line, f"sluicegate {self.app}", children=[self.child])
+            what = f"sluicegate {self.app}"
+            until(lambda: self.ready_line, what, self.ready_s_max, children=[self.child])
 
     def command(self) -> list[str]:
         """The words that start it."""

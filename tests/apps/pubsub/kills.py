@@ -91,10 +91,10 @@ async def publish_under_kills(cluster: PubSubCluster, *, messages: int, kills: i
     return run._replace(in_doubt=in_doubt)
 
 
-def check_delivered(run: Run) -> None:
+def check_delivered(run: Run) -> int:
     """Each accepted message came once, in its order, or is in a gap that was told; nothing else
-    came but what got no answer."""
-    unexpected = 0
+    came but what got no answer. Return how many are in gaps."""
+    unexpected = lost = 0
     for channel, accepted in run.accepted.items():
         got = [one for one in run.received[channel] if not isinstance(one, LostContinuity)]
         positions = [one.position for one in got]
@@ -106,7 +106,9 @@ def check_delivered(run: Run) -> None:
             (position, accepted[position]) for position in missing
         })  # fmt: skip
         unexpected += len(came.keys() - accepted.keys())
+        lost += len(missing)
     assert unexpected <= run.in_doubt
+    return lost
 
 
 def _complete(run: Run, channel: str) -> bool:
