@@ -23,6 +23,7 @@ MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices 
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
 NO_PRICES: Final = "no-prices"  # the layers without prices: the queue alone
 PRICES_ALONE: Final = "prices-alone"  # the layers with a plain line, which sheds nothing
+DEADLINES_ALONE: Final = "deadlines-alone"  # the same without prices
 HALF_PLACES: Final = "half-places"  # the layers, with half the places that a drill's engine has
 POLICIES: Final = (
     LAYERS,
@@ -32,6 +33,7 @@ POLICIES: Final = (
     COSTS_UNLEARNED,
     NO_PRICES,
     PRICES_ALONE,
+    DEADLINES_ALONE,
     HALF_PLACES,
 )
 
@@ -40,8 +42,10 @@ def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
     if policy == NO_PRICES:
         return ("--policy", LAYERS, "--prices", "off")
-    if policy == PRICES_ALONE:
-        return ("--policy", LAYERS, "--queue-form", "none", "--find-places", "off")
+    if policy in (PRICES_ALONE, DEADLINES_ALONE):
+        prices = "local" if policy == PRICES_ALONE else "off"
+        plain = ("--queue-form", "none", "--find-places", "off")
+        return ("--policy", LAYERS, "--prices", prices, *plain)
     if policy == HALF_PLACES:
         return ("--policy", LAYERS, "--places", "4", "--find-places", "off")
     if policy == MUSSEL_PRICES:
