@@ -65,6 +65,17 @@ def test_who_was_given_a_place_before_there_were_fewer_is_not_refused_behind_the
     assert world.bulkhead.limit("s1") == 16
 
 
+def test_whoever_wants_to_know_hears_of_fewer_places_that_do_as_much_and_of_nothing_else() -> None:
+    world = World()
+    heard: list[int] = []
+    world.places = Places(
+        world.queue, world.heavy, world.bulkhead, lambda: heard.append(world.queue.places)
+    )
+    world.crowd(2_000)
+    assert len(heard) == world.places.stats().accepted > 0
+    assert world.places.stats().tries >= len(heard)
+
+
 def test_with_places_to_spare_nothing_changes() -> None:
     world = World()
     for _ in range(2_000):

@@ -16,6 +16,7 @@ Cost: a few additions an end. Bound: never more than the queue had at first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.permit import Outcome
@@ -41,13 +42,22 @@ class PlaceStats(NamedTuple):
 class Places:
     """An observer of a stack that has these stages."""
 
-    __slots__ = ("_bulkhead", "_drains", "_heavy", "_queue", "_search")
+    __slots__ = ("_accepted", "_bulkhead", "_drains", "_heavy", "_on_fewer", "_queue", "_search")
 
-    def __init__(self, queue: Queue, heavy: OperationQueue, bulkhead: Bulkhead) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        heavy: OperationQueue,
+        bulkhead: Bulkhead,
+        on_fewer: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_fewer` hears of fewer places that do as much."""
         self._queue = queue
         self._heavy = heavy
         self._bulkhead = bulkhead
         self._search = PlaceSearch(queue.places)
+        self._on_fewer = on_fewer
+        self._accepted = 0
         self._drains = False  # more are at work than may be: the bulkhead has fewer places later
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
@@ -68,6 +78,10 @@ class Places:
             if not self._drains:
                 self._bulkhead.resize(places)
             queue.resize(places, now_us)
+            if search.accepted > self._accepted:
+                self._accepted = search.accepted
+                if self._on_fewer is not None:
+                    self._on_fewer()
 
     def stats(self) -> PlaceStats:
         """What it looks like now."""

@@ -17,6 +17,9 @@ slowness has another cause than load, and where one shard of ten is slow; so her
                     much a little less shows nothing. If the last step does not help either, load is
                     not the cause: prices go back at once, and the next try waits, each time twice
                     as long
+                    Trouble counts anew where a queue of ours has just found fewer places: a raise
+                    meanwhile would be taken for what has helped, and what it makes room for gives
+                    the places back
     a price         rises further while the ratio falls, to `price_max_milli`, class by class from
                     BULK up, never below what the class above pays. CRITICAL has none
     a price held    is lowered a step each `hold_windows`, to see whether it is still needed
@@ -281,6 +284,11 @@ class _Cell:
         else:
             self._hold()
 
+    def begin_trial_anew(self) -> None:
+        """Count the trouble before a first raise from here."""
+        if not self.ladder.raised:
+            self._since = _Signs()
+
     def _relax(self) -> None:
         """Not in trouble: prices come down, at once or after a rest, and are not forgotten yet."""
         settings, ladder = self._settings, self.ladder
@@ -377,6 +385,12 @@ class LocalPrices:
         """The latency ratio of its operation and shard in the last window; None: not known."""
         cell = self._cell(request)
         return None if cell is None else cell.last_ratio
+
+    def begin_trials_anew(self) -> None:
+        """Something else is helping: see what trouble is left before a first raise."""
+        for cells in self._cells.values():
+            for cell in cells.values():
+                cell.begin_trial_anew()
 
     def is_troubled(self, shard: str, now_us: int) -> bool:
         """Whether something on it was slow, and had too much to do, in the window before."""

@@ -145,7 +145,9 @@ class PolicyChain:
         )
         self.places: Places | None = None
         if layers and settings.find_places:
-            self.places = Places(self.queue, self.heavy, self.bulkhead)
+            self.places = Places(
+                self.queue, self.heavy, self.bulkhead, self.local_prices.begin_trials_anew
+            )
         observers: list[StackObserver] = [usage]
         if layers:
             observers += [self.stress, self.local_prices]
