@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
@@ -40,10 +42,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImagesProcess]:
         yield running
 
 
-def command(*words: str) -> subprocess.CompletedProcess[bytes]:
+def command(*words: str, output: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "tests.apps.images.serve", *words],
-        capture_output=True,
+        stdout=output,
+        stderr=subprocess.PIPE,
         check=False,
         timeout=60,
     )
@@ -285,6 +288,23 @@ def test_an_import_that_is_interrupted_ends_cleanly_and_goes_on(
     assert (running.returncode, said) == (130, b"")
     origin.pages["/slow"] = Page(picture(62))
     assert command(*words).stdout == b"2 images, 0 failed\n"
+
+
+def test_an_image_is_not_written_to_a_terminal() -> None:
+    inner, outer = pty.openpty()
+    try:
+        done = command("fetch", "http://127.0.0.1/a", SPEC, output=outer)
+    finally:
+        os.close(inner)
+        os.close(outer)
+    assert done.returncode == 2
+    assert b"--out" in done.stderr
+
+
+def test_stats_of_a_service_that_is_not_there_say_where_it_was_looked_for() -> None:
+    shown = command("stats", "--at", "http://127.0.0.1:1")
+    assert shown.returncode == 1
+    assert b"the image service at http://127.0.0.1:1 is unavailable" in shown.stderr
 
 
 def test_stats_are_those_of_the_running_service(server: ImagesProcess) -> None:

@@ -67,6 +67,8 @@ def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def fetch(arguments: Namespace) -> int:
     """Make one image, and write it."""
+    if not arguments.out and sys.stdout.isatty():
+        raise BadValue("--out", "", "name a file, or send the output to one: it is an image")
 
     async def work() -> bytes:
         async with opened(arguments) as parts:
@@ -90,7 +92,8 @@ def fetch(arguments: Namespace) -> int:
 def stats(arguments: Namespace) -> int:
     """Print what a running service did and saved."""
     address = address_from(arguments.at, arguments, flag="--at", example=SERVICE)
-    state = ask(address, "the image service", "/v1/state", timeout_s=STATS_TIMEOUT_S, grant="audit")
+    service = f"the image service at {arguments.at}"
+    state = ask(address, service, "/v1/state", timeout_s=STATS_TIMEOUT_S, grant="audit")
     if arguments.json:
         sys.stdout.write(json.dumps(state, indent=2) + "\n")
         return 0
