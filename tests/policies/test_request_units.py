@@ -390,9 +390,11 @@ def test_cost_and_not_count_keeps_point_reads_alive_beside_scans() -> None:
 
 def test_a_scan_in_chunks_covers_each_row_once_and_no_chunk_costs_more() -> None:
     these = units()
-    whole = rows(199, criticality=BULK, deadline_us=7, operation="scan", shard="s")
+    whole = rows(199, criticality=BULK, deadline_us=7, operation="scan", shard="s", arrived_us=3)
     parts = list(these.chunks(whole, 10))
     assert len(parts) == 23
+    # The others have not waited while the first was at work: a queue would take it for a delay.
+    assert [part.arrived_us for part in parts] == [3, *[0] * 22]
     first = 0
     for part in parts:
         assert int(part.attributes["first_row"]) == first

@@ -442,4 +442,7 @@ def _chunk(request: Request, first: int, rows: int, size_bytes: int) -> Request:
         ROWS: str(rows),
         SIZE: str(size_bytes),
     }
-    return request.copy(attributes)
+    chunk = request.copy(attributes)
+    if first:
+        chunk.arrived_us = 0  # it comes when the one before has ended, and that was no wait
+    return chunk

@@ -471,8 +471,9 @@ class RequestUnits:
     def chunks(self, request: Request, ru: int) -> Iterator[Request]:
         """Requests that make up this one, each predicted at `ru` or little more, in order.
 
-        Each is to be admitted by itself, when the one before has ended. Its attributes say which
-        rows it is for: `rows`, and `first_row` counted from 0. A request of one row is one chunk.
+        Each is to be admitted by itself, when the one before has ended, and has arrived then. Its
+        attributes say which rows it is for: `rows`, and `first_row` counted from 0. A request of
+        one row is one chunk.
         """
         return cut_chunks(request, self._shape(request), self.chunk_rows(request, ru))
 

@@ -85,8 +85,8 @@ def test_a_call_to_a_dead_host_goes_on_to_another(ask: Ask) -> None:
         dead = gone.getsockname()[1]
         gone.close()
         client = client_of(dead, port)
-        assert ask(client, [GET] * 10) == ["ok"] * 10
-    assert server.received == 10
+        assert ask(client, [GET] * 40) == ["ok"] * 40
+    assert server.received == 40
     assert client.retry.stats().mended > 0
     assert holds_nothing(client)
 
