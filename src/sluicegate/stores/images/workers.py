@@ -5,7 +5,8 @@ So each job runs in a process of its own for as long as it takes:
 
 - longer than `job_us`: the process is killed, and the job failed (`timeout`);
 - over its memory, or a crash: the job alone fails (`too_large`, `corrupt`), once a second process
-  has died of it as well, since the first may have been killed for something else;
+  has died of it as well, since the first may have been killed for something else, and a third has
+  not died of a picture that is well: where the library is broken, no image is (`Unavailable`);
 - after `jobs_max` jobs a process is replaced, so that nothing it leaks adds up.
 
 Jobs wait in line for a free process, `queue_max` at most; the next one is `Unavailable`, which says
@@ -16,6 +17,7 @@ starting anew for it, and its time is bounded.
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +31,7 @@ from sluicegate.contracts.image import (
     Original,
     Processed,
 )
-from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.contracts.image_spec import ImageSpec, parse_spec
 from sluicegate.stores.images.messages import (
     WorkerMessage,
     job_of,
@@ -41,6 +43,12 @@ from sluicegate.stores.images.settings import ImageWorkerSettings
 
 T = TypeVar("T")
 _MICROSECONDS: Final = 1_000_000
+# Sixteen by sixteen pixels, all of them grey.
+_WELL: Final = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAAEU"
+    "lEQVR42mNsYEAFTAwjWgAAmZAAoFDIQrAAAAAASUVORK5CYII="
+)
+_WELL_JOB: Final = job_of(_WELL, parse_spec("w=8,format=webp"))
 
 
 class ImageWorkersStats(NamedTuple):
@@ -205,7 +213,20 @@ class ImageWorkers:
                 failure = died.failure
         if self._closed or failure is None:
             raise _closed()
+        await self._prove_well(slot, failure)
         raise failure
+
+    async def _prove_well(self, slot: _Slot, failure: ImageFailure) -> None:
+        """Have the next process make a picture that is well; `Unavailable` if it cannot."""
+        worker = await self._spawn_in(slot)
+        try:
+            async with asyncio.timeout(self.settings.job_us / _MICROSECONDS):
+                await worker.ask(_WELL_JOB, read_processed)
+        except (TimeoutError, ImageFailure, WorkerDiedError):
+            slot.worker = None
+            await worker.kill()
+            remedy = "they cannot make a picture that is well either; restart the service"
+            raise Unavailable(WHAT, f"{failure.detail}; {remedy}") from None
 
     async def _replace(self, slot: _Slot) -> None:
         """Put a fresh process in a slot; should it not start, the next job tries again."""
