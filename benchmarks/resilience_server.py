@@ -32,9 +32,9 @@ LOADS: Final = (0.8, 2.0, 5.0, 10.0)
 KINDS: Final = ("fifo", "pool", "facebook", "protected")
 # How each is drawn, and called.
 LINES: Final = {
-    "fifo": ("quiet", "a line without a bound"),
+    "fifo": ("quiet", "unbounded line"),
     "pool": ("b", "thread pool"),
-    "facebook": ("c", "N and M"),
+    "facebook": ("c", "form facebook"),
     "protected": ("a", "protect"),
 }
 
