@@ -80,6 +80,37 @@ def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
         whole(bob, "history")
 
 
+def test_of_two_edits_at_once_the_second_keeps_its_text_and_sees_what_changed(
+    chromium: Browser, changing: Changing
+) -> None:
+    url = changing.console.url
+    with (
+        looking(chromium, url, WIDE) as (one, _),
+        looking(chromium, url, WIDE, "dark") as (two, faults),
+        looking(chromium, url, NARROW) as (bob, _),
+    ):
+        for page, limit in ((one, 21), (two, 22)):
+            sign_in(page, ANN)
+            page.get_by_role("link", name="rules.yaml").click()
+            page.locator("#text").fill(FIVE.replace("limit: 5", f"limit: {limit}"))
+            page.get_by_label("What it does").fill(f"From five to {limit}")
+        one.get_by_role("button", name="Propose").click()
+        expect(one.get_by_role("heading", name="What to do")).to_be_visible()
+        sign_in(bob, BOB)
+        bob.goto(one.url)
+        bob.get_by_label("Why, although").fill("nothing captured yet")
+        bob.get_by_role("button", name="Approve").click()
+        bob.get_by_role("button", name="Publish").click()
+        expect(bob.locator("#about")).to_contain_text("it is live")
+        two.get_by_role("button", name="Propose").click()
+        expect(two.get_by_text("Your text is still here")).to_be_visible()
+        expect(two.locator("#text")).to_have_value(FIVE.replace("limit: 5", "limit: 22"))
+        whole(two, "edited-by-two")
+        (conflict,) = faults  # so the browser calls an answer of 409
+        assert "409" in conflict
+        faults.clear()
+
+
 def test_an_emergency_is_two_clicks_away(chromium: Browser, changing: Changing) -> None:
     with looking(chromium, changing.console.url, NARROW) as (page, _):
         page.goto("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -249,6 +250,26 @@ def test_people_log_in_and_out(chromium: Browser, tmp_path: Path) -> None:
         expect(page.locator("body")).to_have_class("live")
         keep(page, "console-logged-in")
         page.get_by_role("button", name="Log out ann").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        context.close()
+
+
+def test_who_has_been_logged_in_for_too_long_logs_in_again(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    access = access_file(tmp_path, {"ann": 'grants = ["audit"]'})
+    flags = ("--access", access, "--services", "http://127.0.0.1:9", "--session-s", "60")
+    with ConsoleProcess(tmp_path, *flags) as console:
+        context = chromium.new_context(base_url=console.url)
+        page = context.new_page()
+        page.goto("/nodes")
+        page.get_by_label("Token").fill(token_of("ann"))
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+        (cookie,) = context.cookies()
+        assert 0 < cookie["expires"] - time.time() <= 60
+        context.clear_cookies()  # as the browser does when it expires
+        page.get_by_role("link", name="Callers").click()
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         context.close()
 
