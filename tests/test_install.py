@@ -27,7 +27,6 @@ ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 EXTRAS: Final = "server,kv,rulebook"
 SERVERS: Final = {
-    "up": ["--no-load", "--alone"],
     "limiter": ["--rules", str(ROOT / "deploy" / "limiter" / "rules")],
     "kv": ["--engine", "memory:"],
 }
@@ -105,6 +104,14 @@ def test_every_command_starts(environment: Environment, command: str) -> None:
 def test_every_server_answers_and_ends(environment: Environment, app: str) -> None:
     with InstalledServer(environment, app, *SERVERS[app]) as server:
         assert server.end() == 0
+
+
+def test_up_starts_every_service(environment: Environment) -> None:
+    output = environment.run("sluicegate", "up", "--free-ports", "--for", "12")
+    assert "open http://127.0.0.1:" in output
+    for name in ("limiter :", "kv :", "pubsub :"):
+        assert name in output
+    assert output.splitlines()[-1].startswith("sluicegate up: ended after ")
 
 
 def test_the_library_decides(environment: Environment) -> None:
