@@ -29,10 +29,10 @@ And chance makes outliers of small numbers: where one call in a hundred fails an
 20 calls has failed two of them every minute or so. So its failures must be beyond chance: how much
 likelier what was seen is with a rate of the host's own than with one rate for all, in powers of e,
 must be `evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour
-long: 40 false ejections without it, none with it. The others' rate is not known but counted, and
-that is low by chance, too: with Chernoff's bound on it, as if it were known, 181 of 10,000,000
-windows of five healthy hosts had one out, and so 2. For the same reason a p95 must have five calls
-above it.
+long: 40 false ejections without it, none with it. The others' rate is counted, too, and low
+by chance at times. Chernoff's bound, which takes it as known, put a host out in 181 of 10,000,000
+windows of five healthy ones; the ratio of likelihoods does in 2. For the same reason a p95 must
+have five calls above it.
 Slow hosts are compared by the ratio to the median, which one slow host cannot move.
 Worst first: with little room, the order in which hosts are listed must not decide.
 One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which

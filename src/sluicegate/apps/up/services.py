@@ -117,9 +117,7 @@ class Services:
         if self._load and targets:
             self._story = await ChildProcess.start(STORY, str(folder / CONTROL), *targets)
         if targets:
-            at = [
-                word for name, url in self.urls.items() if name != CONSOLE for word in ("--at", url)
-            ]
+            at = [word for one in targets for word in ("--at", one.partition("=")[2])]
             self._top = await ChildProcess.start(CHILD, "top", "--brief", *at)
 
     async def stop(self) -> None:
