@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.error import HTTPError
 
+from tests.engines.fork_server import ForkedProcess, ForkServer
+
 POLL_GAP_S = 0.05
 PATIENCE_S = 60.0
 STOP_S_MAX = 20.0
@@ -32,6 +34,8 @@ PORTS = range(15_000, 32_000)  # below the kernel's own pick, so no client is gi
 PORT_TRIES_MAX = 200
 
 LEASH = Path(__file__).with_name("leash.py")
+
+OURS = ("sluicegate.", "tests.")  # modules that the fork server starts
 
 T = TypeVar("T")
 
@@ -54,8 +58,10 @@ class Child:
         self.log = log
         self._popen = _launcher.submit(self._start, command).result()
 
-    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        leashed = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command]
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes] | ForkedProcess:
+        if _is_forked(command):
+            return _fork_server().start(command[2], command[3:], self.log)
+        leashed = [*leash(), *command]
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 leashed,
@@ -109,6 +115,22 @@ class Child:
                 *(line[:TAIL_COLUMNS] for line in end),
             ]
         )
+
+
+def leash() -> list[str]:
+    """The words before a command that let it end with us."""
+    return [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
+
+
+def _is_forked(command: Sequence[str]) -> bool:
+    """Whether it is a Python program of ours, without flags of the interpreter."""
+    of_python = list(command[:2]) == [sys.executable, "-m"]
+    return sys.platform == "linux" and of_python and command[2].startswith(OURS)
+
+
+@cache
+def _fork_server() -> ForkServer:
+    return ForkServer(leash())
 
 
 def until(

@@ -5,6 +5,7 @@ Tests of the leash itself, with commands that every machine has; servers belong 
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,16 +15,18 @@ from threading import Thread
 
 import pytest
 
-from tests.engines.child import Child, EngineFailedError, free_port, until
+from tests.engines.child import PATIENCE_S, Child, EngineFailedError, free_port, until
 
 SLEEP = ["sleep", "600"]
 STARTER = """
 import sys
 from pathlib import Path
 from tests.engines.child import Child
-print(Child("sleeper", ["sleep", "600"], Path(sys.argv[1])).pid, flush=True)
+log, *command = sys.argv[1:]
+print(Child("sleeper", command, Path(log)).pid, flush=True)
 sys.stdin.read()
 """
+FORKED = [sys.executable, "-m", "tests.engines.forked"]
 
 
 @pytest.fixture
@@ -34,13 +37,17 @@ def sleeper(tmp_path: Path) -> Iterator[Child]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.parametrize("command", [SLEEP, [*FORKED, "sleep"]], ids=["any", "forked"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_child_ends_when_its_starter_is_killed(tmp_path: Path, how: signal.Signals) -> None:
-    command = [sys.executable, "-c", STARTER, str(tmp_path / "log")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+def test_a_child_ends_when_its_starter_is_killed(
+    tmp_path: Path, how: signal.Signals, command: list[str]
+) -> None:
+    words = [sys.executable, "-c", STARTER, str(tmp_path / "log"), *command]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
-        until(lambda: "sleep" in command_of(pid), "waiting for the leash to become sleep", 10)
+        if command is SLEEP:
+            until(lambda: "sleep" in command_of(pid), "waiting for the leash to become sleep", 10)
         starter.send_signal(how)
         starter.wait()
     until(lambda: command_of(pid) == "", "waiting for the sleeper to end", 10)
@@ -124,3 +131,43 @@ def command_of(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="programs are forked on Linux only")
+class TestForkedProgram:
+    """What a process that was forked has of its own, as one that was started anew would."""
+
+    def test_it_is_the_main_program_in_our_folder_with_our_environment(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Child("before", [*FORKED, "tell"], tmp_path / "before.log").wait(PATIENCE_S)
+        monkeypatch.setenv("TOLD", "ours")
+        monkeypatch.chdir(tmp_path)
+        child = Child("told", [*FORKED, "tell", "a word"], tmp_path / "log")
+        assert child.wait(PATIENCE_S) == 0
+        told = json.loads((tmp_path / "log").read_text())
+        assert told == {
+            "name": "__main__",
+            "words": ["tell", "a word"],
+            "folder": str(tmp_path),
+            "environment": "ours",
+            "session": child.pid,
+            "end": "told at exit",
+        }
+
+    @pytest.mark.parametrize("code", [0, 3])
+    def test_its_exit_code_is_told(self, tmp_path: Path, code: int) -> None:
+        child = Child("ends", [*FORKED, "exit", str(code)], tmp_path / "log")
+        assert child.wait(PATIENCE_S) == code
+        assert child.exit_code == code
+
+    def test_a_signal_that_ended_it_is_told(self, tmp_path: Path) -> None:
+        child = Child("sleeps", [*FORKED, "sleep"], tmp_path / "log")
+        assert child.wait(0) is None
+        child.kill()
+        assert child.exit_code == -signal.SIGKILL
+
+    def test_an_error_is_in_its_log(self, tmp_path: Path) -> None:
+        child = Child("fails", [*FORKED, "exit", "no number"], tmp_path / "log")
+        assert child.wait(PATIENCE_S) == 1
+        assert "ValueError: invalid literal for int()" in child.tail()
