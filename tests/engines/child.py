@@ -59,7 +59,7 @@ class Child:
         self._popen = _launcher.submit(self._start, command).result()
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes] | ForkedProcess:
-        if _is_forked(command):
+        if is_forked(command):
             return _fork_server().start(command[2], command[3:], self.log)
         leashed = [*leash(), *command]
         with self.log.open("ab") as output:
@@ -122,10 +122,13 @@ def leash() -> list[str]:
     return [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
 
 
-def _is_forked(command: Sequence[str]) -> bool:
-    """Whether it is a Python program of ours, without flags of the interpreter."""
-    of_python = list(command[:2]) == [sys.executable, "-m"]
-    return sys.platform == "linux" and of_python and command[2].startswith(OURS)
+def is_forked(command: Sequence[str]) -> bool:
+    """Whether it is a Python program of ours, without flags of the interpreter, and a test asks.
+
+    A benchmark measures what a user would wait for: there programs start anew.
+    """
+    of_python = list(command[:2]) == [sys.executable, "-m"] and command[2].startswith(OURS)
+    return of_python and sys.platform == "linux" and "PYTEST_VERSION" in os.environ
 
 
 @cache

@@ -15,7 +15,7 @@ from threading import Thread
 
 import pytest
 
-from tests.engines.child import PATIENCE_S, Child, EngineFailedError, free_port, until
+from tests.engines.child import PATIENCE_S, Child, EngineFailedError, free_port, is_forked, until
 
 SLEEP = ["sleep", "600"]
 STARTER = """
@@ -160,6 +160,15 @@ class TestForkedProgram:
         child = Child("ends", [*FORKED, "exit", str(code)], tmp_path / "log")
         assert child.wait(PATIENCE_S) == code
         assert child.exit_code == code
+
+    def test_a_benchmark_starts_it_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = 'import os; print("PYTEST_VERSION" in os.environ)'
+        assert is_forked([*FORKED, "tell"])
+        assert not is_forked([sys.executable, "-c", own])
+        monkeypatch.delenv("PYTEST_VERSION")
+        assert not is_forked([*FORKED, "tell"])
 
     def test_a_signal_that_ended_it_is_told(self, tmp_path: Path) -> None:
         child = Child("sleeps", [*FORKED, "sleep"], tmp_path / "log")
