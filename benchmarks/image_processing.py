@@ -84,15 +84,24 @@ def cpu_s(pid: int) -> float:
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def round_of(candidate: Candidate, seconds: float, together: int, pids: list[int]) -> float:
-    """How many for a second of CPU of these processes, `together` at once."""
-    used = sum(map(cpu_s, pids))
+def all_cpu_s(workers: ImageWorkers) -> float:
+    """What this process and all workers have had of the CPU, also those that were replaced."""
+    ended = os.times()
+    living = sum(map(cpu_s, [os.getpid(), *workers.pids]))
+    return living + ended.children_user + ended.children_system
+
+
+async def round_of(
+    candidate: Candidate, seconds: float, together: int, workers: ImageWorkers
+) -> float:
+    """How many for a second of CPU of all processes, `together` at once."""
+    used = all_cpu_s(workers)
     began = time.perf_counter()
     done = 0
     while time.perf_counter() - began < seconds:
         await asyncio.gather(*(candidate(done + number) for number in range(together)))
         done += together
-    return done / (sum(map(cpu_s, pids)) - used)
+    return done / (all_cpu_s(workers) - used)
 
 
 async def measure(workers: ImageWorkers, files: list[Path], text: str, seconds: float) -> float:
@@ -119,14 +128,13 @@ async def measure(workers: ImageWorkers, files: list[Path], text: str, seconds: 
     if spec.fit == "cover":
         del candidates["pillow"]  # it would take another call
     seen: dict[str, list[float]] = {name: [] for name in candidates}
-    pids = [os.getpid(), *workers.pids]
     for candidate, together in candidates.values():
-        await round_of(candidate, seconds / 2, together, pids)
+        await round_of(candidate, seconds / 2, together, workers)
     names = list(candidates)
     for turn in range(ROUNDS):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             candidate, together = candidates[name]
-            seen[name].append(await round_of(candidate, seconds, together, pids))
+            seen[name].append(await round_of(candidate, seconds, together, workers))
     print(f"\n{text}, from JPEGs of 3000 x 2000, {sum(map(len, sources)) // len(sources):,} bytes")
     for name, found in seen.items():
         ratio = median(one / base for one, base in zip(found, seen["direct"], strict=True))
