@@ -45,8 +45,18 @@ def limiter(at_s: float = 0.0, utilization: float = 0.1, **classes: Any) -> dict
     }
 
 
-def pubsub(at_s: float = 0.0, **node: int) -> dict[str, Any]:
-    """A pub/sub node's state; `node` are counts of its accounts."""
+def account(name: str, factor: float = 0.0, **more: Any) -> dict[str, Any]:
+    """What a pub/sub node says of an account."""
+    period = {"used": 95, "nominal": 100, "restricted_at": 250}
+    return {
+        "account": name, "attempted": 0, "admitted": 0, "factor": factor, "per_s": 100,
+        "master": "n1", "heard_us": 40_000, "usage": {"hour": period, "month": period},
+        "warnings": [{"limit": "hour"}], **more,
+    }  # fmt: skip
+
+
+def pubsub(at_s: float = 0.0, *accounts: dict[str, Any], **node: int) -> dict[str, Any]:
+    """A pub/sub node's state, and of its `accounts`; `node` are counts of all of them."""
     names = ("admitted", "suppressed", "fused", "accounts", "suppressed_accounts", "untracked")
     return {
         "app": "pubsub",
@@ -54,6 +64,13 @@ def pubsub(at_s: float = 0.0, **node: int) -> dict[str, Any]:
         "accounts": {
             "node": {name: node.get(name, 0) for name in names},
             "master": dict.fromkeys(("accounts", "nodes", "untracked"), 1),
+        },
+        "cluster": {
+            "at_us": START_US + round(at_s * SECOND_US),
+            "node": "n1",
+            "members": ["n1", "n2"],
+            "failing": {},
+            "accounts": list(accounts),
         },
     }
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.apps.console.states import dispatcher, done, limiter, looked, pictured, pubsub
+from sluicegate.apps.console.picture import ACCOUNTS_READ_MAX
+from tests.apps.console.states import account, dispatcher, done, limiter, looked, pictured, pubsub
 
 
 def flows(picture: Any) -> dict[str, tuple[float, float, float]]:
@@ -49,6 +50,15 @@ def test_a_pubsub_node_has_what_its_accounts_were_admitted_and_refused() -> None
     assert [(node.admitted, node.refused) for node in shown.nodes] == [(10.0, 3.0)]
 
 
+def test_of_accounts_the_suppressed_are_never_left_out() -> None:
+    many = [account(f"a{at}") for at in range(ACCOUNTS_READ_MAX)]
+    state = pubsub(1.0, *many, account("bot", 0.5, master="n2", heard_us=7_000))
+    shown = pictured(looked(pubsub(), state))
+    assert len(shown.factors) == ACCOUNTS_READ_MAX
+    (bot,) = [one for one in shown.factors if one["account"] == "bot"]
+    assert (bot["factor"], bot["masters"], bot["age_us"]) == (0.5, ["n2"], 7_000)
+
+
 def test_decisions_without_the_store_are_counted_apart() -> None:
     before = limiter(CRITICAL={"degraded_allowed": 0})
     after = limiter(1.0, CRITICAL={"degraded_allowed": 7, "degraded_refused": 3})
@@ -79,6 +89,7 @@ def test_where_prices_are_raised_is_told() -> None:
         {"app": "kv", "board": {"version": 99}},
         {"app": "kv", "board": {"version": 1, "queue": 7}},
         {"app": "kv", "board": {"version": 1, "hot": [{"rate": 1}]}},
+        {**pubsub(), "cluster": {"accounts": [{"factor": 0}]}},
         {"app": "limiter", "decisions": "none"},
         {"app": "limiter", "decisions": {}, "gate": {"shares": 3}},
     ],

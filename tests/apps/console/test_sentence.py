@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.apps.console.picture import FleetPicture
 from sluicegate.apps.console.sentence import Urgency, sentence_of
-from tests.apps.console.states import dispatcher, done, limiter, looked, pictured
+from tests.apps.console.states import account, dispatcher, done, limiter, looked, pictured, pubsub
 
 CALM_KV = (
     dispatcher(latency=done(CRITICAL=0, BULK=0)),
@@ -64,6 +64,26 @@ def test_a_slow_shard_is_named_with_what_it_costs_and_whom_it_spares() -> None:
 
 def test_a_shard_a_little_slower_at_plain_prices_is_no_news() -> None:
     assert of(CALM_KV[0], with_cells(0.8, 1_000, 1_000, 1_000, 1_000))[0] == "calm"
+
+
+def test_an_account_over_its_limit_is_named_with_what_is_refused_of_it() -> None:
+    def state(at_s: float, *, over: bool) -> dict[str, Any]:
+        sent = {"attempted": round(at_s * 900), "admitted": round(at_s * 90)}
+        bot = account("bot", 0.9 if over else 0.0, **sent)
+        return pubsub(at_s, account("ann", attempted=9, admitted=9), bot, admitted=sent["admitted"])
+
+    assert of(state(0.0, over=True), state(1.0, over=True)) == (
+        "defending",
+        "Account bot sends more than its limit of 100/s: 90.0% of its messages are refused.",
+    )
+    calm = "All is calm: messages of accounts are admitted at 90/s."
+    assert of(state(0.0, over=False), state(1.0, over=False)) == ("calm", calm)
+
+
+def test_who_is_not_ready_is_named_with_the_reason() -> None:
+    state = {**limiter(1.0, CRITICAL={"allowed": 1}), "not_ready": "it reads its rules"}
+    words = "http://node:1 is not ready: it reads its rules."
+    assert of(limiter(), state) == ("defending", words)
 
 
 def test_what_is_shed_is_told_with_whom_it_spares() -> None:

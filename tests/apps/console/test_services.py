@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
 from sluicegate.apps.console.pages import rules, tables
+from sluicegate.kernels.hash_ring import Rendezvous
 from tests.apps.console.process import HOSTILE, ConsoleProcess
-from tests.apps.console.states import looked, pictured, pubsub
+from tests.apps.console.states import account, looked, pictured, pubsub
 from tests.apps.limiter.process import LimiterProcess, rules_file
-from tests.apps.pubsub.process import PubSubProcess
+from tests.apps.pubsub.cluster import PubSubCluster, token_of
+from tests.engines.child import until
 
 RULES = "version: 1\nrules:\n" + "".join(
     f'  - {{rule_id: rule-{n}, resource_path: "/<b>/{n}", limit: {n + 1}, window: 1m}}\n'
@@ -20,15 +23,35 @@ RULES = "version: 1\nrules:\n" + "".join(
 ODD = (HOSTILE, "\u202eevil", "a" * 10_000, "\ud800")
 
 
+# A row of the page: of an account that is suppressed, by how much, since when, and by whom.
+FACTOR = (
+    r'<td class="name">ann</td>(?:<td class="number">[\d,.]+/s</td>){3}'
+    r'<td class="number bad">(?P<factor>[\d.]+)</td><td class="number">[\d,]+ ms ago</td>'
+    r'<td class="number">(?P<hour>[\d,]+)</td><td class="number">[\d,]+</td>'
+    r'<td class="name">(?P<master>n\d)</td>'
+)
+
+
 @pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with PubSubCluster(folder, 2, "--account-rate", "5", "--channel-rate", "0") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(
+    tmp_path_factory: pytest.TempPathFactory, cluster: PubSubCluster
+) -> Iterator[ConsoleProcess]:
     folder = tmp_path_factory.mktemp("services")
+    nodes = [flag for node in cluster.nodes.values() for flag in ("--services", node.url)]
     flags = ("--rules", rules_file(folder, RULES), "--dlq", f"files:{folder}/letters")
     with (
         LimiterProcess(folder, *flags) as limiter,
-        PubSubProcess(folder) as pubsub,
         ConsoleProcess(
-            folder, "--services", limiter.url, "--services", pubsub.url, "--every-s", "0.2"
+            folder,
+            *("--services", limiter.url, *nodes, "--services-token", token_of("ann")),
+            *("--every-s", "0.2"),
         ) as console,
     ):
         limiter.check("ann", "/<b>/0")
@@ -55,7 +78,19 @@ def test_rules_are_found_by_letters_page_by_page_and_shown_with_counts(
     assert console.ask(f"/rules?q={'a' * 300}")[0] == 400
 
 
-def test_accounts_and_dead_letters_are_shown_live(console: ConsoleProcess) -> None:
+def test_accounts_and_dead_letters_are_shown_live(
+    console: ConsoleProcess, cluster: PubSubCluster
+) -> None:
+    def suppressed() -> re.Match[str] | None:
+        for node in cluster.nodes.values():
+            for _ in range(10):
+                node.publish("c", 1, token_of("ann"))
+        return re.search(FACTOR, console.page("/accounts"))
+
+    found = until(suppressed, "what the master of ann says of ann")
+    assert 0 < float(found["factor"]) <= 1
+    assert found["master"] == Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("ann")
+    assert int(found["hour"].replace(",", "")) > 0
     assert "nodes heard" in console.page("/accounts")
     page = console.page("/dead-letters")
     assert "Every decision made without the store is kept." in page
@@ -68,7 +103,7 @@ def test_whatever_a_service_answers_is_shown_as_text(odd: str) -> None:
         "limit": 1, "period_us": 1, "algorithm": odd,
     }  # fmt: skip
     answers = [(odd, {"rules": [rule], "next": None, "of": 1, "version": odd}, "")]
-    picture = pictured(looked(None, pubsub(), odd))
+    picture = pictured(looked(None, pubsub(0.0, account(odd, 0.5, master=odd)), odd))
     shown = [
         rules.found("", answers, 1)["found"],
         *rules.detail(odd, answers, changes=True).values(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluicegate.apps.pubsub.accounts_view import NodeSample, lines_of, picture_of
+from sluicegate.apps.pubsub.accounts_view import lines_of
+from sluicegate.command_line.account_rates import NodeSample, picture_of
 
 S = 1_000_000
 

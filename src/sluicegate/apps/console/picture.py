@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.console.fleet import Node, State
 from sluicegate.apps.console.image_readings import ImageReading, read_images
+from sluicegate.command_line.account_rates import NodeSample
+from sluicegate.command_line.account_rates import picture_of as accounts_of
 from sluicegate.command_line.board_rates import per_s, picture
 from sluicegate.command_line.boards import BoardSample, board_in
 from sluicegate.contracts.criticality import Criticality
@@ -29,6 +31,7 @@ IMAGES: Final = "images"
 LIMITER: Final = "limiter"
 PUBSUB: Final = "pubsub"
 CLASSES: Final = tuple(member.name for member in Criticality)
+ACCOUNTS_READ_MAX: Final = 200  # of a node; the suppressed come first, then the busiest
 _ADMITTED: Final = ("allowed", "degraded_allowed", "shadow_refused")
 _REFUSED: Final = {
     "refused": RATE_LIMITED.name,
@@ -131,6 +134,8 @@ class FleetPicture:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     letters: tuple[LetterReading, ...] = ()
     accounts: tuple[AccountReading, ...] = ()
+    # Of each account, over all nodes, as `account_rates.picture_of` has it.
+    factors: Sequence[Mapping[str, Any]] = ()
     images: tuple[ImageReading, ...] = ()
     dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
 
@@ -208,6 +213,10 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
             LetterReading(one.url, one.dead_letters) for one in readings if one.dead_letters
         ),
         accounts=tuple(one.accounts for one in readings if one.accounts is not None),
+        factors=accounts_of(
+            [one.cluster_before for one in readings if one.cluster_before is not None],
+            [one.cluster for one in readings if one.cluster is not None],
+        )["accounts"],
         images=tuple(one.images for one in readings if one.images is not None),
         dispatchers=dispatchers,
     )
@@ -225,6 +234,8 @@ class _NodeReading:
     degraded: float = 0.0
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
+    cluster: NodeSample | None = None
+    cluster_before: NodeSample | None = None
     images: ImageReading | None = None
 
     @property
@@ -278,7 +289,14 @@ def _read_pubsub(url: str, before: State | None, state: State) -> _NodeReading:
         nodes=int(master["nodes"]),
         untracked=int(node["untracked"]) + int(master["untracked"]),
     )
-    return _NodeReading(url, accounts=accounts)
+    if "cluster" not in state:
+        return _NodeReading(url, accounts=accounts)
+    found = sorted(state["cluster"]["accounts"], key=lambda one: one["factor"] <= 0)
+    cluster = {**state["cluster"], "accounts": found[:ACCOUNTS_READ_MAX]}
+    later = NodeSample(url, cluster)
+    earlier = NodeSample(url, None if before is None else before.get("cluster"))
+    accounts_of([earlier], [later])  # alone, so that one that cannot be read spoils no other
+    return _NodeReading(url, accounts=accounts, cluster=later, cluster_before=earlier)
 
 
 def _read_dispatcher(

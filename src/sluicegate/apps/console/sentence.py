@@ -48,6 +48,10 @@ def sentence_of(picture: FleetPicture) -> Sentence:
     if not picture.admitted and images:
         words = f"All is calm: images are asked for at {per_second(images)}."
         return Sentence(Urgency.CALM, words, "images")
+    messages = sum(one.admitted for one in picture.accounts)
+    if not picture.admitted and messages:
+        words = f"All is calm: messages of accounts are admitted at {per_second(messages)}."
+        return Sentence(Urgency.CALM, words, "accounts")
     if not picture.admitted:
         return Sentence(Urgency.CALM, "All is calm: nobody asks.", "nodes")
     rate = per_second(picture.admitted)
@@ -102,6 +106,16 @@ def _store(picture: FleetPicture) -> Sentence | None:
         words = f"The store of quotas does not answer {who}: each caller keeps its last share."
         return Sentence(Urgency.ALARM, words, "nodes")
     return None
+
+
+def _not_ready(picture: FleetPicture) -> Sentence | None:
+    waiting = [node for node in picture.nodes if node.not_ready]
+    if not waiting:
+        return None
+    more = f" and {counted(len(waiting) - 1, 'more service')}" if waiting[1:] else ""
+    are = "are" if more else "is"
+    words = f"{waiting[0].url}{more} {are} not ready: {waiting[0].not_ready}."
+    return Sentence(Urgency.DEFENDING, words, "nodes")
 
 
 def _images(picture: FleetPicture) -> Sentence | None:
@@ -189,17 +203,32 @@ def _one_caller(picture: FleetPicture) -> Sentence | None:
     return Sentence(Urgency.DEFENDING, words, "callers")
 
 
+def _account(picture: FleetPicture) -> Sentence | None:
+    over = [one for one in picture.factors if one["factor"] > 0]
+    if not over:
+        return None
+    most = max(over, key=lambda one: float(one["attempted"] - one["admitted"]))
+    more = f" (and {counted(len(over) - 1, 'account')} more)" if over[1:] else ""
+    words = (
+        f"Account {most['account']}{more} sends more than its limit of "
+        f"{per_second(most['limit'])}: {most['factor']:.1%} of its messages are refused."
+    )
+    return Sentence(Urgency.DEFENDING, words, "accounts")
+
+
 _RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
     _silent,
     _engine,
     _store,
     _images,
     _critical_refused,
+    _not_ready,
     _slow,
     _shedding,
     _origins,
     _hot,
     _one_caller,
+    _account,
 )
 
 

@@ -122,6 +122,7 @@ def as_json(picture: FleetPicture) -> dict[str, Any]:
         "utilization": picture.utilization,
         "degraded": picture.degraded,
         "accounts": [one._asdict() for one in picture.accounts],
+        "factors": list(picture.factors),
     }
 
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, TextIO
 
-from sluicegate.apps.pubsub.accounts_view import lines_of, picture_of
+from sluicegate.apps.pubsub.accounts_view import lines_of
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.apps.pubsub.top import read_nodes
+from sluicegate.command_line.account_rates import picture_of
 from sluicegate.command_line.live_view import add_view_flags, check_view_flags, open_view
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.command_line.service_client import ServiceAddress

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final, TextIO
 
-from sluicegate.apps.pubsub.accounts_view import ROWS_MAX, NodeSample, lines_of, picture_of
+from sluicegate.apps.pubsub.accounts_view import ROWS_MAX, lines_of
+from sluicegate.command_line.account_rates import NodeSample, picture_of
 from sluicegate.command_line.live_view import add_view_flags, check_view_flags, open_view
 from sluicegate.command_line.service_client import (
     TOKEN_VARIABLE,

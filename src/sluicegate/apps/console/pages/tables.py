@@ -10,12 +10,14 @@ from urllib.parse import quote
 from sluicegate.apps.console.pages.overview import span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
 from sluicegate.apps.console.readings import AskedHour, FleetReadings
+from sluicegate.command_line.account_rates import PERIODS
 from sluicegate.command_line.charts import spark_line
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
 from sluicegate.command_line.text import ago, counted, duration, per_second
 from sluicegate.kernels.quota_tuning import sufficing_quota
 
 ROWS_MAX: Final = 200
+_PERIOD_HEADS: Final = tuple(f"this {name}" for name in PERIODS)
 NEARLY: Final = 0.9  # of a quota
 _MIB: Final = 1 << 20
 
@@ -165,11 +167,49 @@ def accounts(picture: FleetPicture) -> dict[str, str]:
         "nodes heard",
         "untracked",
     )
+    words = "What is over a node's own bound is refused there at once, whatever the master says."
+    return {
+        "factors": section("Accounts, over all nodes", _factors(picture)),
+        "accounts": section("Nodes", table(("node",), heads, rows), quiet(words)),
+    }
+
+
+def _factors(picture: FleetPicture) -> str:
+    """Of each account what is refused of it, who said so, how long ago, and what it has used."""
+    suppressed_first = sorted(picture.factors, key=lambda one: one["factor"] <= 0)
+    rows = [
+        row(
+            cell(escape_name(one["account"]), "name"),
+            number(per_second(one["attempted"])),
+            number(per_second(one["admitted"])),
+            number(per_second(one["limit"]) if one["limit"] else "none"),
+            number(f"{one['factor']:.3f}", bad=one["factor"] > 0),
+            number("never heard" if one["age_us"] < 0 else f"{one['age_us'] / 1_000:,.0f} ms ago"),
+            *(_used(one[name], warned=name in one["warnings"]) for name in PERIODS),
+            cell(escape_name(", ".join(one["masters"])) or "the node itself", "name"),
+        )
+        for one in suppressed_first[:ROWS_MAX]
+    ]
+    if not rows:
+        return quiet("No account has published anything yet.")
+    more = len(picture.factors) - ROWS_MAX
+    heads = ("attempted", "admitted", "limit", "suppression factor", "heard", *_PERIOD_HEADS)
     words = (
-        "Of an account over its limit every node refuses a share, which the account's master sets. "
-        "What is over a node's own bound is refused there at once."
+        "The suppression factor is the fraction of an account's messages that every node refuses, "
+        "so that what is admitted keeps its limit. The account's master, one of the nodes, "
+        "computes it from what all nodes report; heard is how old the news is that they act upon. "
+        "Hour and month are limits of their own: used of what it may, red where it is near or over."
     )
-    return {"accounts": table(("node",), heads, rows) + quiet(words)}
+    return (
+        table(("account",), heads, rows, ("set by (master)",))
+        + (quiet(f"and {counted(more, 'account')} more") if more > 0 else "")
+        + quiet(words)
+    )
+
+
+def _used(period: Mapping[str, int], *, warned: bool) -> str:
+    used, nominal = period["used"], period["nominal"]
+    return number(f"{used:,} of {nominal:,}" if nominal else f"{used:,}", bad=warned)
 
 
 def dead_letters(picture: FleetPicture) -> dict[str, str]:
