@@ -176,7 +176,8 @@ class Listeners:
         handler = app.http(Site(status, access, hosts))
         if app.tracing is not None and not alone:
             app.tracing.trace_routes(handler)
-        return HttpDoor(handler.handle, app.clock, app.http_settings(), None if alone else app.pace)
+        pace = None if alone else app.pace
+        return HttpDoor(handler.handle, app.clock, app.http_settings(), pace, handler.error_page)
 
     def _all_metrics(self) -> Iterable[MetricFamily]:
         yield from self._app.metrics()

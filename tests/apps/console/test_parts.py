@@ -11,10 +11,13 @@ import pytest
 
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import tables
+from sluicegate.apps.console.pages.trouble import trouble
 from sluicegate.apps.console.picture import ClassFlow, FleetPicture, picture_of
 from sluicegate.apps.console.readings import POINTS_MAX, TRENDS_MAX, FleetReadings
 from sluicegate.apps.console.sessions import SESSIONS_MAX, Sessions
 from sluicegate.contracts.access import Grant
+from sluicegate.doors.http.message import HttpReply
+from sluicegate.doors.http.replies import ANSWER_TOO_SLOW, OUR_FAULT, TOO_MANY
 from sluicegate.policies.access import Credential, KnownCallers, token_digest
 from tests.apps.console.states import START_US, dispatcher, looked
 
@@ -217,3 +220,10 @@ def test_the_hours_of_callers_that_are_gone_are_forgotten() -> None:
         readings.add(FleetPicture(minute * 60 * SECOND_US, dispatchers=dispatchers))
     assert readings.trend("0-0") == []
     assert readings.trend("2-0") == [1.0]
+
+
+@pytest.mark.parametrize("reply", [OUR_FAULT, ANSWER_TOO_SLOW, TOO_MANY], ids=["500", "504", "503"])
+def test_what_failed_here_is_a_page_that_says_what_to_do(reply: HttpReply) -> None:
+    page = trouble(json.loads(reply.body), "/nodes", who="ann")
+    assert "ry again" in page
+    assert "Log out ann" in page

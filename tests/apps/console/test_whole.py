@@ -207,4 +207,58 @@ def test_a_browser_that_asks_for_what_is_not_there_is_shown_the_way_on(fleet: Fl
         status, problem = fleet.console.ask("/qeues", headers=headers)
         assert status == 404
         assert problem["detail"].startswith("there is no such address here")
-    assert fleet.console.ask("/nowhere", {}, headers=person)[1]["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/?span=7", 400, ("span", ">7<", "Give one of 300, 900, 3600.", 'href="/"')),
+        ("/callers?nope=1", 400, ("nope", 'href="/callers"')),
+        (f"/why?caller={'a' * 5_000}", 400, ("caller", "Give at most 4,096 bytes.")),
+        (f"/rules?q={'a' * 300}", 400, ("Give at most 256 letters.",)),
+        ("/rules?after=%3Cscript%3E", 400, ("after", "&lt;script&gt;")),
+        ("/login/oidc", 404, ("There is no page /login/oidc.",)),
+    ],
+)
+def test_a_person_reads_which_field_is_wrong_and_what_to_do_and_a_program_a_problem(
+    fleet: Fleet, path: str, status: int, words: tuple[str, ...]
+) -> None:
+    found, page = fleet.console.ask(path, headers={"Accept": "text/html"})
+    assert found == status
+    assert "<nav>" in page
+    assert "<script" not in page.partition("<main>")[2]
+    assert [one for one in words if one not in page] == []
+    found, problem = fleet.console.ask(path)
+    assert (found, problem["status"]) == (status, status)
+
+
+def test_what_a_person_may_not_send_is_answered_by_a_page_too(tmp_path: Path) -> None:
+    access = access_file(tmp_path, {"eve": 'grants = ["check"]'})
+    bounds = ("--message-bytes-max", "4096")
+    flags = ("--access", access, "--services", "http://127.0.0.1:9", *bounds)
+    with ConsoleProcess(tmp_path, *flags) as console:
+
+        def ask(method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+            connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=PATIENCE_S)
+            sent = {"Accept": "text/html", "Content-Type": "application/x-www-form-urlencoded"}
+            connection.request(method, path, body, {**sent, **headers})
+            answer = connection.getresponse()
+            page = answer.read().decode()
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert answer.headers["Cache-Control"] == "no-store"
+            connection.close()
+            return answer.status, page
+
+        eve = {"Authorization": f"Bearer {token_of('eve')}"}
+        status, page = ask("GET", "/nodes", **eve)
+        assert status == 403
+        assert "can give eve the grant <code>audit</code>" in page
+        status, page = ask("POST", "/login", b"token=x", Origin="http://elsewhere.example")
+        assert status == 403
+        assert "Nothing was changed." in page
+        status, page = ask("DELETE", "/nodes", **eve)
+        assert status == 405
+        assert "This address is for GET" in page
+        status, page = ask("POST", "/login", b"x" * 5_000)
+        assert status == 413
+        assert "sluicegate rules propose" in page

@@ -5,6 +5,7 @@ A browser shows a cookie where a program shows a token; one that has neither is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from sluicegate.apps.console.oidc import OidcLogins
 from sluicegate.apps.console.pages import frame, rules, tables
 from sluicegate.apps.console.pages.images import images
 from sluicegate.apps.console.pages.overview import overview
+from sluicegate.apps.console.pages.trouble import trouble
 from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
@@ -33,7 +35,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.audit import user_of
 from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
 from sluicegate.limits.glass.sources import GlassSource
@@ -107,6 +109,7 @@ class ConsoleHandler(HttpHandler):
         self._live = live
         self._ask_each = ask_each
         self._sessions = sessions
+        self.error_page = self._error_page
         self._clock = clock
         guard = FormGuard(
             lambda cookies: (
@@ -181,24 +184,31 @@ class ConsoleHandler(HttpHandler):
             ),
         )
 
-    def handle(self, request: HttpRequest) -> HttpReply | Finish:
-        """As everywhere; a person who asks for what is not there is shown the way on."""
-        reply = super().handle(request)
-        if isinstance(reply, HttpReply) and reply.status == 404 and _browses(request):
-            identity = self.identify(request)
-            who = self._who(identity) if isinstance(identity, Identity) else ""
-            return html(frame.missing(request.path, who=who, optional=self._optional), 404)
-        return reply
-
     def identify(self, request: HttpRequest) -> Identity | HttpReply:
         """A session, else as everywhere; a browser without either may log in."""
         found = self._sessions.find(request.header(b"cookie"), self._clock.now_us())
         if found is not None:
             return found
         identity = super().identify(request)
-        if isinstance(identity, HttpReply) and identity.status == 401 and _browses(request):
+        asks = isinstance(identity, HttpReply) and identity.status == 401
+        if asks and request.method == "GET" and _reads_pages(request):
             return go_to(f"/login?next={quote(request.raw_path)}")
         return identity
+
+    def _error_page(self, request: HttpRequest, reply: HttpReply) -> HttpReply:
+        """An error as a page, for a person; a program is told it as everywhere."""
+        if not _reads_pages(request):
+            return reply
+        found = self._sessions.find(request.header(b"cookie"), self._clock.now_us())
+        page = trouble(
+            json.loads(reply.body),
+            request.path,
+            method=request.method,
+            who="" if found is None else self._who(found),
+            optional=self._optional,
+        )
+        shown = html(page, reply.status)
+        return shown._replace(headers=shown.headers + reply.headers, close=reply.close)
 
     def _page(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         view = PageView(request.path[1:] or "overview", _span_s(request))
@@ -256,9 +266,9 @@ class ConsoleHandler(HttpHandler):
         )
 
 
-def _browses(request: HttpRequest) -> bool:
-    """Whether a person asks for a page, and not a program."""
-    return b"text/html" in request.header(b"accept") and request.method == "GET"
+def _reads_pages(request: HttpRequest) -> bool:
+    """Whether a person asks, and not a program."""
+    return b"text/html" in request.header(b"accept")
 
 
 def _answer(url: str, body: object, error: str) -> AuditAnswer:

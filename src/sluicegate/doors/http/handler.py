@@ -17,7 +17,14 @@ from sluicegate.contracts.errors import Forbidden, SluicegateError
 from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.health import RESERVED
 from sluicegate.doors.http.identity import NOBODY, identity_of, reply_to
-from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest, catch_errors, json_bytes
+from sluicegate.doors.http.message import (
+    ErrorPage,
+    Finish,
+    HttpReply,
+    HttpRequest,
+    catch_errors,
+    json_bytes,
+)
 from sluicegate.doors.http.openapi import document
 from sluicegate.doors.http.routes import DOCUMENT, Route, RouteTable
 from sluicegate.doors.http.site import other_host, other_site
@@ -32,6 +39,7 @@ class HttpHandler:
     def __init__(self, access: Access, hosts: frozenset[str] | None) -> None:
         self.access = access
         self.hosts = hosts
+        self.error_page: ErrorPage | None = None  # for services that people look at
         self.table = RouteTable(())
         self._document = b""
 

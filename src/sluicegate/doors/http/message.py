@@ -94,6 +94,8 @@ class HttpReply(NamedTuple):
 # to be given the body.
 Finish: TypeAlias = "Callable[[bytes], MaybeAwaitable[HttpReply]]"
 Handler: TypeAlias = "Callable[[HttpRequest], HttpReply | Finish]"
+# Makes a page of problem details where a person asks, and leaves them as they are elsewhere.
+ErrorPage: TypeAlias = "Callable[[HttpRequest, HttpReply], HttpReply]"
 
 
 def json_reply(value: object, status: int = 200, headers: Headers = ()) -> HttpReply:

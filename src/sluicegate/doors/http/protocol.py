@@ -29,7 +29,14 @@ import httptools
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
-from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
+from sluicegate.doors.http.message import (
+    PROBLEM,
+    ErrorPage,
+    Finish,
+    Handler,
+    HttpReply,
+    HttpRequest,
+)
 from sluicegate.doors.http.replies import (
     ANSWER_TOO_SLOW,
     BAD_REQUEST,
@@ -77,8 +84,10 @@ class HttpDoor:
         clock: Clock,
         settings: HttpSettings | None = None,
         pace: RefusalPace | None = None,
+        error_page: ErrorPage | None = None,
     ) -> None:
         self.handler = handler
+        self.error_page = error_page
         self.pace = pace  # of callers far over their quota
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
@@ -711,6 +720,9 @@ class HttpProtocol(asyncio.Protocol):
         self._progress += 1
         if self._pace is not None and first.request is not None:
             reply = _recorded(self._pace, first.request, reply)
+        show = self._door.error_page
+        if show is not None and reply.content_type == PROBLEM and first.request is not None:
+            reply = show(first.request, reply)
         self._uncount(first)
         if reply.switch is not None:
             self._switch(reply, reply.switch)

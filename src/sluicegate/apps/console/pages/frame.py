@@ -190,21 +190,6 @@ def render(
     )
 
 
-def missing(path: str, *, who: str = "", optional: Sequence[str] = ()) -> str:
-    """Return the page of an address that is not there, with what to do."""
-    page = path.strip("/").partition("/")[0]
-    if page in OPTIONAL and page not in optional:
-        words = (
-            f"The page {PAGES[page]} is off here. <code>sluicegate console {OPTIONAL[page]}"
-            "</code> switches it on."
-        )
-    else:
-        words = "Go on with one of the pages above, and look whether the address has a slip in it."
-    parts = {"missing": f"<p>There is no page {escape_words(path)}. {words}</p>"}
-    title = "There is no such page"
-    return render("", parts, who=who, live=False, title=title, optional=optional)
-
-
 def _link(page: str, *, here: bool) -> str:
     path = "" if page == "overview" else page
     current = ' aria-current="page"' if here else ""
