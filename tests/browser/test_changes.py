@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apps.console.changing import ANN, BOB, FIVE, Changing, started_changing
+from tests.apps.console.changing import (
+    ANN,
+    BOB,
+    FIVE,
+    TEN,
+    Changing,
+    capture_traffic,
+    started_changing,
+)
 from tests.apps.console.process import HOSTILE
 from tests.browser.test_console import NARROW, WIDE, barriers, expect, keep, looking
 
@@ -20,9 +28,9 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
     folder = tmp_path_factory.mktemp("changes")
-    with started_changing(
-        folder, "--glass", f"file:{folder}/glass.json", "--lab", "loopback"
-    ) as started:
+    flags = ("--glass", f"file:{folder}/glass.json", "--lab", "loopback")
+    with started_changing(folder, *flags, rules=TEN.replace("limit: 5", "limit: 1000")) as started:
+        capture_traffic(started.book)
         yield started
 
 
@@ -60,15 +68,22 @@ def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
         ann.locator("#findings button").first.click()
         expect(text).to_be_focused()
         whole(ann, "editor-refused")
-        text.fill(FIVE.replace("limit: 5", "limit: 7"))
+        text.fill(TEN.replace("limit: 5", "limit: 100"))
         expect(ann.locator("#findings")).to_contain_text("1 rule changed")
-        ann.get_by_label("What it does").fill(f"Seven \u202e {HOSTILE}")
+        ann.get_by_label("What it does").fill(f"Far fewer \u202e {HOSTILE}")
         whole(ann, "editor")
         ann.get_by_role("button", name="Propose").click()
         expect(ann.get_by_role("heading", name="What to do")).to_be_visible()
+        expect(ann.locator("#verdict")).to_contain_text("100 of 1,100")  # ten of each are refused
         whole(ann, "proposal")
+        ann.get_by_role("link", name="report").click()
+        chart = ann.locator("svg").first
+        expect(chart).to_be_visible()
+        whole(ann, "shadow-report")
         bob.goto(ann.url.removeprefix(url))
-        bob.get_by_label("Why, although").fill("nothing captured yet")
+        whole(bob, "shadow-report")
+        bob.get_by_role("link", name="Back to the proposal").click()
+        bob.get_by_label("Why, although").fill("they are bots")
         bob.get_by_role("button", name="Approve").click()
         bob.get_by_label("For").select_option("500")
         bob.get_by_role("button", name="Begin a canary").click()
@@ -109,6 +124,11 @@ def test_of_two_edits_at_once_the_second_keeps_its_text_and_sees_what_changed(
         (conflict,) = faults  # so the browser calls an answer of 409
         assert "409" in conflict
         faults.clear()
+        bob.get_by_role("link", name="History").first.click()
+        release = bob.get_by_role("row").filter(has=bob.get_by_text("Roll back to 1"))
+        release.get_by_label("Why").fill("too few")
+        release.get_by_role("button").click()
+        expect(bob.get_by_text("too few").first).to_be_visible()
 
 
 def test_an_emergency_is_two_clicks_away(chromium: Browser, changing: Changing) -> None:

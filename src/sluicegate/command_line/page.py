@@ -17,7 +17,7 @@ from typing import Final
 from sluicegate.command_line.text import clip, clip_words
 
 STYLE: Final = """
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2024; --muted: #6a727d;
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2024; --muted: #5c646f;
   --grid: #e4e7eb; --soft: #f5f6f8; --font: system-ui, -apple-system, "Segoe UI", sans-serif; }
 @media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e6e8ea; --muted: #98a1ab;
   --grid: #2c3238; --soft: #1d2126; } }

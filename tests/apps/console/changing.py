@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from tests.apps.console.process import ConsoleProcess
+from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import Book
-from tests.apps.rulebook.test_fleet import ANN, BOB, EVE, FIVE, people, server
+from tests.apps.rulebook.test_fleet import ANN, BOB, EVE, FIVE, following, people, server
 from tests.engines.child import PATIENCE_S
 
 __all__ = ["ANN", "BOB", "EVE", "FIVE"]
@@ -25,6 +26,25 @@ class Changing(NamedTuple):
 
     console: ConsoleProcess
     book: Book
+
+
+# As FIVE, for ten callers of whom everything is CRITICAL.
+TEN = FIVE.replace(
+    "names: {gateway: CRITICAL}", f"names: {{{', '.join(f'u{n}: CRITICAL' for n in range(10))}}}"
+)
+
+
+def capture_traffic(book: Book) -> None:
+    """Have a real limiter capture 110 checks of each of the ten, none of them refused."""
+    flags = following(book, "--capture", f"{book.folder}/capture", "--node", "n1")
+    asks = [
+        {"user_id": f"u{n % 10}", "resource_path": "/play", "priority": "CRITICAL"}
+        for n in range(1_100)
+    ]
+    with LimiterProcess(book.folder, *flags) as limiter:
+        for start in range(0, len(asks), 10):
+            batch = {"requests": asks[start : start + 10]}
+            assert limiter.ask("/v1/check/batch", batch)[0] == 200
 
 
 def new_rulebook(book: Book, rules: str) -> None:

@@ -16,16 +16,17 @@ from tests.apps.console.changing import (
     BOB,
     EVE,
     FIVE,
+    TEN,
     Changing,
     Person,
+    capture_traffic,
     new_rulebook,
     started_changing,
 )
 from tests.apps.console.process import HOSTILE, ConsoleProcess
 from tests.apps.console.provider import console_at, log_in, provider
-from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import Book
-from tests.apps.rulebook.test_fleet import following, people, server
+from tests.apps.rulebook.test_fleet import people, server
 
 CONSOLE = "console-0123456789abcdef"
 EDIT = "/changes/edit?file=rules.yaml"
@@ -263,20 +264,12 @@ def test_the_help_names_every_field_that_a_rule_may_have() -> None:
 
 
 def test_a_change_is_tried_on_captured_traffic_before_anybody_approves_it(tmp_path: Path) -> None:
-    names = ", ".join(f"u{n}: CRITICAL" for n in range(10))
-    rules = FIVE.replace("names: {gateway: CRITICAL}", f"names: {{{names}}}")
-    many = rules.replace("limit: 5", "limit: 1000")
+    many = TEN.replace("limit: 5", "limit: 1000")
     with started_changing(tmp_path, rules=many) as (console, book):
-        flags = following(book, "--capture", f"{book.folder}/capture", "--node", "n1")
-        with LimiterProcess(book.folder, *flags) as limiter:
-            asks = [{"user_id": f"u{n % 10}", "resource_path": "/play", "priority": "CRITICAL"}
-                    for n in range(1_100)]  # fmt: skip
-            for start in range(0, len(asks), 550):
-                batch = {"requests": asks[start : start + 550]}
-                assert limiter.ask("/v1/check/batch", batch)[0] == 200
+        capture_traffic(book)
         ann = Person(console, ANN)
         # Each of ten has asked 110 times; a limit of 100 refuses ten of each.
-        place = proposed(ann, rules.replace("limit: 5", "limit: 100"), "Far fewer")
+        place = proposed(ann, TEN.replace("limit: 5", "limit: 100"), "Far fewer")
         page = ann.get(place)
         assert "On captured traffic: failed." in page
         assert "100 of 1,100" in page

@@ -39,6 +39,8 @@ td.bad { color: var(--newly); font-weight: 600; }
 .tag { background: var(--soft); border-radius: 4px; color: var(--muted); font-size: 12px;
   margin-left: 6px; padding: 1px 6px; white-space: nowrap; }
 svg { max-width: 860px; }
+nav { margin: 0 auto; max-width: 1060px; padding: 16px 24px 0; }
+a { color: var(--candidate); }
 .bound { stroke: var(--newly); stroke-dasharray: 4 4; stroke-width: 1; }
 .line.candidate { stroke: var(--candidate); stroke-width: 2.6; }
 .line.current { stroke: var(--current); }

@@ -28,7 +28,7 @@ from sluicegate.contracts.rulebook import (
     PASSED,
     REJECTED,
 )
-from sluicegate.wire.timestamps import rfc3339
+from sluicegate.wire.timestamps import rfc3339, utc_text
 
 NODES_MAX: Final = 50
 LINES_MAX: Final = 2_000
@@ -183,7 +183,9 @@ def proposal(
     if may_change:
         parts["actions"] = section("What to do", *_actions(one, mark))
     parts["diff"] = section("What changes", diff_view(diff))
-    parts["history"] = section("History", timeline(one.get("history") or ()))
+    parts["history"] = section(
+        "History", timeline(one.get("history") or (), int(status.get("at_us", 0)))
+    )
     return parts
 
 
@@ -316,10 +318,11 @@ def timeline(several: Sequence[Mapping[str, Any]], now_us: int = 0) -> str:
         why = f" <q>{_clipped(one['why'])}</q>" if one.get("why") else ""
         at_us = int(one.get("at_us", 0))
         when = ago(now_us - at_us) if now_us else ""
-        kind = "refused" if one.get("result") == "refused" else "done"
+        no = one.get("result") == "refused" or str(one.get("what")).endswith(tuple(_BAD))
+        kind = "refused" if no else "done"
         items.append(
-            f'<li class="{kind}"><time datetime="{_instant(at_us)}">{when or _instant(at_us)}'
-            f"</time> {_clipped(what)}{why}</li>"
+            f'<li class="{kind}"><time datetime="{_instant(at_us)}" title="{utc_text(at_us)}">'
+            f"{when or utc_text(at_us)}</time> {_clipped(what)}{why}</li>"
         )
     return f'<ol class="timeline">{"".join(items)}</ol>' if items else quiet("Nothing yet.")
 
