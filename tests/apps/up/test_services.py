@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from sluicegate.apps.up import services
 from sluicegate.apps.up.children import ChildProcess
 from sluicegate.apps.up.story_parts import (
     CONTENTS,
+    LIMITER_RULES,
     SCENES,
     STREAMS,
     Scene,
@@ -25,6 +27,7 @@ from sluicegate.apps.up.story_parts import (
 )
 from sluicegate.service.access_file import read_access_file
 from sluicegate.testing import SeededChance
+from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.apps.up.running import DEADLINE_S
 
 
@@ -87,6 +90,18 @@ def test_a_scene_changes_one_thing() -> None:
     reads = {STREAMS[0].make(hot, chance).path for _ in range(20)}
     assert len(reads) == 1
     assert len({STREAMS[0].make(calm, chance).path for _ in range(20)}) > 10
+
+
+def test_what_the_load_asks_of_the_limiter_meets_each_of_its_rules(tmp_path: Path) -> None:
+    chance = SeededChance(1)
+    asks = [one.make(SCENES[0], chance) for one in STREAMS if one.service == "limiter"]
+    with LimiterProcess(tmp_path, "--rules", rules_file(tmp_path, LIMITER_RULES)) as limiter:
+        answers = [limiter.ask(ask.path, json.loads(ask.body))[1] for ask in asks]
+    assert [(one["rule_id"], one["priority"]) for one in answers] == [
+        ("checkout", "CRITICAL"),
+        ("search", "DEGRADED"),
+        ("export", "BULK"),
+    ]
 
 
 def test_pictures_are_images_of_which_some_are_the_same() -> None:

@@ -21,6 +21,9 @@ CONTENTS: Final = 150  # of them are different
 SPECS: Final = ("w=96,format=webp", "w=48,h=48,fit=cover,format=webp")
 LIMITER_RULES: Final = """\
 version: 1
+priorities:
+  header: x-request-name
+  names: {checkout: CRITICAL, search: DEGRADED, export: BULK}
 rules:
   - {rule_id: checkout, resource_path: /checkout, priority_bucket: CRITICAL, limit: 600, window: 1m}
   - {rule_id: search, resource_path: /search, priority_bucket: DEGRADED, limit: 60, window: 1m}
@@ -129,7 +132,11 @@ def _check_stream(path: str, per_s: float, user: str, users: int) -> Stream:
     def make(_scene: Scene, chance: Chance) -> Ask:
         # The first of them asks most.
         number = int(users * chance.draw() ** 2)
-        body = f'{{"user_id": "{user}-{number}", "resource_path": "{path}"}}'
+        name = path.split("/")[1]
+        body = (
+            f'{{"user_id": "{user}-{number}", "resource_path": "{path}", '
+            f'"headers": {{"x-request-name": "{name}"}}}}'
+        )
         headers = "Content-Type: application/json\r\n"
         return Ask("limiter", user, "POST", "/v1/check", headers, body)
 
