@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.command_line.text import clip
 
-LABEL_TALL: Final = 14
+LABEL_TALL: Final = 17
 WIDTH: Final = 720
 _LEFT: Final = 72
 _RIGHT: Final = 96

@@ -27,6 +27,7 @@ from tests.apps.console.process import HOSTILE, ConsoleProcess
 from tests.apps.console.provider import console_at, log_in, provider
 from tests.apps.rulebook.stories import Book
 from tests.apps.rulebook.test_fleet import people, server
+from tests.engines.child import until
 
 CONSOLE = "console-0123456789abcdef"
 EDIT = "/changes/edit?file=rules.yaml"
@@ -225,6 +226,11 @@ def test_an_emergency_is_stopped_and_ends_on_the_record(changing: Changing) -> N
     page = person.get(at)
     assert "Limits are not enforced everywhere." in page
     assert HOSTILE not in page
+    # Whatever page somebody looks at, and whatever else is wrong.
+    until(
+        lambda: "rule &#x27;play&#x27; for every key, by ann" in person.get("/callers"), "it said"
+    )
+    assert "127.0.0.1:9 does not answer" in person.get("/callers").partition("<h1>")[2]
     for wrong, words in (
         ({"rule": ""}, "name a rule or a key"),
         ({"minutes": "0"}, "minutes"),

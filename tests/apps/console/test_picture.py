@@ -6,8 +6,21 @@ from typing import Any
 
 import pytest
 
+from sluicegate.apps.console.pages import tables
 from sluicegate.apps.console.picture import ACCOUNTS_READ_MAX
-from tests.apps.console.states import account, dispatcher, done, limiter, looked, pictured, pubsub
+from sluicegate.apps.console.sentence import sentence_of
+from sluicegate.wire.timestamps import rfc3339
+from tests.apps.console.states import (
+    SECOND_US,
+    START_US,
+    account,
+    dispatcher,
+    done,
+    limiter,
+    looked,
+    pictured,
+    pubsub,
+)
 
 
 def flows(picture: Any) -> dict[str, tuple[float, float, float]]:
@@ -59,6 +72,32 @@ def test_of_accounts_the_suppressed_are_never_left_out() -> None:
     assert (bot["factor"], bot["masters"], bot["age_us"]) == (0.5, ["n2"], 7_000)
 
 
+def following(**fleet: Any) -> dict[str, Any]:
+    state = limiter(9.0)
+    checked = {"version": 7, "canary": 0, "orders": 5, "orders_seen": 5}
+    accepted = {"result": "accepted", "reason": ""}
+    at = rfc3339(START_US + 8 * SECOND_US)
+    return state | {
+        "rulebook": {"last_load": accepted, "fleet": {**checked, "checked": at, **fleet}}
+    }
+
+
+def test_of_rules_a_release_and_how_far_behind_it_is_are_told() -> None:
+    refused = following()
+    refused["rulebook"]["last_load"] = {"result": "refused", "reason": "no signature"}
+    states = (following(), following(orders=3, canary=8), refused)
+    shown = pictured(*(looked(None, one, f"http://l{at}") for at, one in enumerate(states)))
+    assert [(one.release, one.rules_age_us, one.rules_trouble) for one in shown.nodes] == [
+        ("release 7", SECOND_US, ""),
+        ("release 7, canary 8", SECOND_US, "2 changes behind"),
+        ("release 7", SECOND_US, "the newest are refused: no signature"),
+    ]
+    page = tables.nodes(shown)["nodes"]
+    assert "checked 1s ago" in page
+    assert '<td class="bad">2 changes behind</td>' in page
+    assert sentence_of(shown).words == "2 services run older rules: 2 changes behind."
+
+
 def test_decisions_without_the_store_are_counted_apart() -> None:
     before = limiter(CRITICAL={"degraded_allowed": 0})
     after = limiter(1.0, CRITICAL={"degraded_allowed": 7, "degraded_refused": 3})
@@ -90,6 +129,7 @@ def test_where_prices_are_raised_is_told() -> None:
         {"app": "kv", "board": {"version": 1, "queue": 7}},
         {"app": "kv", "board": {"version": 1, "hot": [{"rate": 1}]}},
         {**pubsub(), "cluster": {"accounts": [{"factor": 0}]}},
+        {**limiter(), "rulebook": {"fleet": {"version": 1}}},
         {"app": "limiter", "decisions": "none"},
         {"app": "limiter", "decisions": {}, "gate": {"shares": 3}},
     ],

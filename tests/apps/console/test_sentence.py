@@ -57,7 +57,7 @@ def test_a_slow_shard_is_named_with_what_it_costs_and_whom_it_spares() -> None:
     urgency, words = of(CALM_KV[0], with_cells(0.31, 1_000, 1_000, 2_000, 4_000))
     assert urgency == "defending"
     assert words == (
-        "The backend is slow on shard 3 (latency ratio 0.31 of get): BULK pays 4 x there; "
+        "The backend is slow on shard 3: get takes 3.2 x its usual time, and BULK pays 4 x there; "
         "CRITICAL is untouched."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_why_asks_every_service(fleet: Fleet) -> None:
     page = fleet.console.page("/why?caller=bob")
     assert "REFUSED by rule" in page
     assert "playback" in page
+    assert re.search(r"Of the last \d+ decisions about bob \d+ refused \(rate_limited \d+\)", page)
     assert "Nothing is kept about nobody-at-all" in fleet.console.page("/why?caller=nobody-at-all")
 
 
@@ -238,7 +240,9 @@ def test_what_a_person_may_not_send_is_answered_by_a_page_too(tmp_path: Path) ->
     flags = ("--access", access, "--services", "http://127.0.0.1:9", *bounds)
     with ConsoleProcess(tmp_path, *flags) as console:
 
-        def ask(method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+        def ask(
+            method: str, path: str, headers: dict[str, str], body: bytes = b""
+        ) -> tuple[int, str]:
             connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=PATIENCE_S)
             sent = {"Accept": "text/html", "Content-Type": "application/x-www-form-urlencoded"}
             connection.request(method, path, body, {**sent, **headers})
@@ -250,15 +254,15 @@ def test_what_a_person_may_not_send_is_answered_by_a_page_too(tmp_path: Path) ->
             return answer.status, page
 
         eve = {"Authorization": f"Bearer {token_of('eve')}"}
-        status, page = ask("GET", "/nodes", **eve)
+        status, page = ask("GET", "/nodes", eve)
         assert status == 403
         assert "can give eve the grant <code>audit</code>" in page
-        status, page = ask("POST", "/login", b"token=x", Origin="http://elsewhere.example")
+        status, page = ask("POST", "/login", {"Origin": "http://elsewhere.example"}, b"token=x")
         assert status == 403
         assert "Nothing was changed." in page
-        status, page = ask("DELETE", "/nodes", **eve)
+        status, page = ask("DELETE", "/nodes", eve)
         assert status == 405
         assert "This address is for GET" in page
-        status, page = ask("POST", "/login", b"x" * 5_000)
+        status, page = ask("POST", "/login", {}, b"x" * 5_000)
         assert status == 413
         assert "sluicegate rules propose" in page

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import ClassVar, final
+from functools import partial
+from typing import ClassVar, Final, final
 
 from sluicegate.apps.console.fleet import Fleet
 from sluicegate.apps.console.groups import parse_group_grants
@@ -12,6 +15,7 @@ from sluicegate.apps.console.handler import Board, ConsoleHandler
 from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.oidc import OidcLogins, OidcSettings
+from sluicegate.apps.console.pages.emergency import in_words
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
@@ -21,13 +25,17 @@ from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.limits.glass.sources import open_source
+from sluicegate.limits.glass.break_glass import Opening
+from sluicegate.limits.glass.sources import GlassSource, open_source
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
+
+GLASS_LOOK_S: Final = 1.0
 
 
 @final
@@ -71,12 +79,15 @@ class ConsoleApp(App[ConsoleSettings]):
         self.oidc = _oidc_of(settings, self.clock) if settings.oidc_issuer else None
         self.lab = None if settings.lab == OFF else LabRuns(self.clock)
         self.glass = open_source(settings.glass) if settings.glass else None
+        self._openings: Sequence[Opening] = ()
 
     async def start(self) -> None:
         """Look once, so that the first page has something, and go on looking."""
         await self.fleet.look()
         self._show()
         self.background.start("fleet", lambda: self.fleet.watch(self._show))
+        if self.glass is not None:
+            self.background.start("glass", partial(self._watch_glass, self.glass))
 
     async def close(self) -> None:
         """End the looks, and what people have asked for."""
@@ -138,8 +149,18 @@ class ConsoleApp(App[ConsoleSettings]):
         person = self.oidc.person(self._sessions.token_in(cookies, self.clock.now_us()))
         return "" if person is None else person.name
 
+    async def _watch_glass(self, glass: GlassSource) -> None:
+        """Keep what is not enforced, so that every page says so."""
+        while True:
+            # Who cannot be asked has changed nothing, and openings end by themselves.
+            with suppress(SluicegateError):
+                self._openings = (await glass.look()).openings
+            await asyncio.sleep(GLASS_LOOK_S)
+
     def _show(self) -> None:
-        self.board.add(picture_of(self.fleet.nodes, self.clock.now_us()))
+        now_us = self.clock.now_us()
+        stopped = in_words([one for one in self._openings if one.until_us > now_us])
+        self.board.add(replace(picture_of(self.fleet.nodes, now_us), stopped=stopped))
         self.live.notify()
 
 

@@ -212,14 +212,14 @@ class Fleet:
             look.result()  # a bug is raised in the loop, and shows in its log
 
     async def ask_each(
-        self, path: str, app: str = "", most: int = NODES_MAX
+        self, path: str, apps: Sequence[str], most: int = NODES_MAX
     ) -> list[tuple[str, Any, str]]:
         """Ask those that answer: of each its URL, the answer or None, and the error.
 
-        Only those that are an `app`, if one is named, and the first `most` of them.
+        Only those that are one of `apps`, and the first `most` of them.
         """
         alive = [
-            node for node in self.nodes if node.now is not None and app in ("", node.now.get("app"))
+            node for node in self.nodes if node.now is not None and node.now.get("app") in apps
         ][:most]
         loop = asyncio.get_running_loop()
         return await asyncio.gather(

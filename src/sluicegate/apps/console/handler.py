@@ -23,7 +23,7 @@ from sluicegate.apps.console.pages.images import images
 from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.pages.trouble import trouble
 from sluicegate.apps.console.pages.why import AuditAnswer, why
-from sluicegate.apps.console.picture import LIMITER, FleetPicture
+from sluicegate.apps.console.picture import DISPATCHER, LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import RulebookAccess
 from sluicegate.apps.console.script import LAB_SCRIPT, WORK_SCRIPT
@@ -231,7 +231,8 @@ class ConsoleHandler(HttpHandler):
         answers: list[AuditAnswer] = []
         if caller:
             path = f"/v1/audit?user={quote(raw, safe='')}&count=100"
-            answers = [_answer(*one) for one in await self._ask_each(path)]
+            asked = await self._ask_each(path, (LIMITER, DISPATCHER))
+            answers = [_answer(*one) for one in asked]
         parts = why(caller, answers, self._clock.now_us())
         return html(self._render("why", parts, by))
 
@@ -243,12 +244,12 @@ class ConsoleHandler(HttpHandler):
                 raise BadValue(name, text, f"give at most {LETTERS_MAX} letters")
         if rule:
             path = f"/v1/rules?name={quote(rule, safe='')}"
-            answers = await self._ask_each(path, LIMITER)
+            answers = await self._ask_each(path, (LIMITER,))
             changes = "changes" in self._optional
             return html(self._render("rules", rules.detail(rule, answers, changes=changes), by))
         after = whole_of("after", fields.get("after", "0"), 0, 1 << 53)
         path = f"/v1/rules?q={quote(letters, safe='')}&after={after}"
-        answers = await self._ask_each(path, LIMITER, 1)
+        answers = await self._ask_each(path, (LIMITER,), 1)
         return html(self._render("rules", rules.found(letters, answers, self._limiters()), by))
 
     def _limiters(self) -> int:

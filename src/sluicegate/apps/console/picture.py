@@ -16,6 +16,7 @@ from sluicegate.command_line.account_rates import NodeSample
 from sluicegate.command_line.account_rates import picture_of as accounts_of
 from sluicegate.command_line.board_rates import per_s, picture
 from sluicegate.command_line.boards import BoardSample, board_in
+from sluicegate.command_line.text import counted
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.reasons import (
@@ -25,6 +26,7 @@ from sluicegate.contracts.reasons import (
     SHED,
     STORE_UNAVAILABLE,
 )
+from sluicegate.wire.timestamps import parse_instant
 
 DISPATCHER: Final = "kv"
 IMAGES: Final = "images"
@@ -54,6 +56,8 @@ class NodeRow(NamedTuple):
     name: str = ""
     version: str = ""
     release: str = ""  # of the rules that it runs
+    rules_age_us: int = -1  # since it last heard that none are newer; -1: it follows no rulebook
+    rules_trouble: str = ""  # why it does not run the newest
     up_us: int = 0
     memory_bytes: int = 0
     not_ready: str = ""
@@ -131,6 +135,7 @@ class FleetPicture:
     cells: tuple[PriceCell, ...] = ()
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
+    stopped: str = ""  # what is not enforced just now, by whom and why (break-glass)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     letters: tuple[LetterReading, ...] = ()
     accounts: tuple[AccountReading, ...] = ()
@@ -191,12 +196,13 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
             continue
         try:
             reading, earlier, later = _read(url, node.before, state)
+            shown = _row(node, state, reading)
         except (SluicegateError, *_UNREADABLE) as error:
             why = f"its state cannot be understood ({type(error).__name__}: {error})"
             rows.append(NodeRow(url, why, node.answered_us))
             continue
         readings.append(reading)
-        rows.append(_row(node, state, reading))
+        rows.append(shown)
         before += earlier
         after += later
     dispatchers = picture(before, after)
@@ -360,13 +366,30 @@ def _row(node: Node, state: State, reading: _NodeReading) -> NodeRow:
         app=str(state["app"]),
         name=str(board.get("node", "")),
         version=str(state.get("version", "")),
-        release=str((state.get("rulebook") or {}).get("version", "")),
+        **_rules_of(state),
         up_us=int(state.get("up_us", 0)),
         memory_bytes=int((state.get("process") or {}).get("memory_bytes", 0)),
         not_ready=str(state.get("not_ready", "")),
         admitted=reading.admitted,
         refused=reading.refused,
     )
+
+
+def _rules_of(state: State) -> dict[str, Any]:
+    """Which rules a service runs, and how far it is behind; by a rulebook, or by files."""
+    rules = state.get("rulebook") or {}
+    last, fleet = rules.get("last_load") or {}, rules.get("fleet")
+    refused = last.get("result") == "refused"
+    trouble = f"the newest are refused: {last.get('reason')}" if refused else ""
+    if not fleet:
+        return {"release": str(rules.get("version", "")), "rules_trouble": trouble}
+    canary = fleet["canary"]
+    behind = int(fleet["orders_seen"]) - int(fleet["orders"])
+    return {
+        "release": f"release {fleet['version']}" + (f", canary {canary}" if canary else ""),
+        "rules_age_us": max(0, int(state.get("at_us", 0)) - parse_instant(fleet["checked"])),
+        "rules_trouble": trouble or (f"{counted(behind, 'change')} behind" if behind > 0 else ""),
+    }
 
 
 def _classes(readings: Sequence[_NodeReading]) -> tuple[ClassFlow, ...]:

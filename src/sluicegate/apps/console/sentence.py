@@ -39,7 +39,16 @@ class Sentence(NamedTuple):
 
 
 def sentence_of(picture: FleetPicture) -> Sentence:
-    """Return the most important thing that there is to say."""
+    """Return the most important thing there is to say, after what is not enforced."""
+    said = _most_important(picture)
+    if not picture.stopped:
+        return said
+    besides = "" if said.urgency is Urgency.CALM else f" {said.words}"
+    words = f"Limits are not enforced everywhere: {picture.stopped}.{besides}"
+    return Sentence(Urgency.ALARM, words, "emergency")
+
+
+def _most_important(picture: FleetPicture) -> Sentence:
     for rule in _RULES:
         found = rule(picture)
         if found is not None:
@@ -108,6 +117,16 @@ def _store(picture: FleetPicture) -> Sentence | None:
     return None
 
 
+def _rules(picture: FleetPicture) -> Sentence | None:
+    late = [node for node in picture.nodes if node.rules_trouble]
+    if not late:
+        return None
+    who = late[0].url if len(late) == 1 else counted(len(late), "service")
+    runs = "runs" if len(late) == 1 else "run"
+    words = f"{who} {runs} older rules: {late[0].rules_trouble}."
+    return Sentence(Urgency.ALARM, words, "nodes")
+
+
 def _not_ready(picture: FleetPicture) -> Sentence | None:
     waiting = [node for node in picture.nodes if node.not_ready]
     if not waiting:
@@ -142,12 +161,14 @@ def _slow(picture: FleetPicture) -> Sentence | None:
     cell = min(slow, key=lambda one: (-max(one.prices), one.ratio))
     shard = cell.shard if cell.shard.startswith("shard") else f"shard {cell.shard}"
     where = f" on {shard}" if cell.shard else ""
-    words = f"The backend is slow{where} (latency ratio {cell.ratio:.2f} of {cell.operation})"
+    words = (
+        f"The backend is slow{where}: {cell.operation} takes {_times(cell.ratio)} its usual time"
+    )
     price = max(cell.prices)
     if price > 1:
         priced = zip(Criticality, cell.prices, strict=False)
         names = [member.name for member, one in priced if one == price]
-        words += f": {_list(names)} pay{'s' if len(names) == 1 else ''} {price:.3g} x there"
+        words += f", and {_list(names)} pay{'s' if len(names) == 1 else ''} {price:.3g} x there"
     return Sentence(Urgency.DEFENDING, f"{words}; {_untouched(picture)}.", "queues")
 
 
@@ -222,6 +243,7 @@ _RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
     _store,
     _images,
     _critical_refused,
+    _rules,
     _not_ready,
     _slow,
     _shedding,
@@ -239,6 +261,11 @@ def _untouched(picture: FleetPicture) -> str:
     if flow.shed_share < REFUSED_SHARE_MIN:
         return f"{_CRITICAL} is untouched"
     return f"of {_CRITICAL} {flow.shed_share:.1%} are refused"
+
+
+def _times(ratio: float) -> str:
+    """What a latency ratio says: it is the usual time over that of now."""
+    return f"{1 / ratio:.2g} x" if ratio > 0.01 else "100 x or more"
 
 
 def _list(names: list[str]) -> str:

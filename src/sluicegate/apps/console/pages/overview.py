@@ -174,8 +174,11 @@ def _classes(picture: FleetPicture) -> str:
                 number(span(took.get("p99_us"))),
             )
         )
-    heads = ("admitted", "refused", "of it for the service", "share", "price", "p50", "p99")
-    return table(("criticality",), heads, rows)
+    heads = ("admitted", "refused", "of these shed", "shed share", "price", "p50", "p99")
+    return table(("criticality",), heads, rows) + quiet(
+        "Shed is what is refused to protect the service; the rest of what is refused is over its "
+        "caller's own limit. A price above 1 makes work spend its quota that much faster."
+    )
 
 
 def _reasons(picture: FleetPicture) -> str:

@@ -12,7 +12,16 @@ from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
 from sluicegate.apps.console.readings import AskedHour, FleetReadings
 from sluicegate.command_line.account_rates import PERIODS
 from sluicegate.command_line.charts import spark_line
-from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
+from sluicegate.command_line.page import (
+    cell,
+    escape_name,
+    escape_words,
+    number,
+    quiet,
+    row,
+    section,
+    table,
+)
 from sluicegate.command_line.text import ago, counted, duration, per_second
 from sluicegate.kernels.quota_tuning import sufficing_quota
 
@@ -108,8 +117,9 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     queue = picture.dispatchers.get("queue", {})
     words = (
         f"{queue.get('inflight', 0):,} of {queue.get('places', 0):,} places are taken; "
-        f"{queue.get('queued', 0):,} wait ({queue.get('queued_bytes', 0):,} bytes), "
-        f"the last of them for {span(queue.get('delay_us'))}."
+        f"{counted(queue.get('queued', 0), 'request')} wait now "
+        f"({queue.get('queued_bytes', 0):,} bytes). Whoever came in last had waited "
+        f"{span(queue.get('delay_us'))}."
     )
     engine = [
         row(
@@ -136,7 +146,32 @@ def queues(picture: FleetPicture) -> dict[str, str]:
         "queue": section("Queue", quiet(words)),
         "engine": section("Engine", table(("operation",), ("done", "mean time", "failed"), engine)),
         "prices": section("Slow places, and their prices", priced if cells else plain),
+        "breakers": section("Breakers", _breakers(picture)),
     }
+
+
+def _breakers(picture: FleetPicture) -> str:
+    """What services have stopped to call for now: engines, stores, origins of images."""
+    board = picture.dispatchers
+    open_: list[tuple[str, str, str]] = []
+    for part, name in (("engine_state", "the engine"), ("store", "the store of quotas")):
+        found = board.get(part) or {}
+        if found.get("gone_for"):
+            who = counted(found["gone_for"], "dispatcher")
+            open_.append((f"{name} of {who}", "open", str(found.get("why") or "")))
+    for one in picture.images:
+        open_ += [(f"{host}, by {one.node}", state, "") for host, state in one.unwell]
+    if not open_:
+        return quiet("All are closed: engines, stores and origins of images answer.")
+    rows = [
+        row(
+            cell(escape_name(what), "name"),
+            cell(escape_name(state), "bad"),
+            cell(escape_words(why)),
+        )
+        for what, state, why in open_[:ROWS_MAX]
+    ]
+    return table(("calls to", "are", "because"), (), rows)
 
 
 def accounts(picture: FleetPicture) -> dict[str, str]:
@@ -248,7 +283,7 @@ def nodes(picture: FleetPicture) -> dict[str, str]:
     rows = [_node(one, picture.at_us) for one in sorted(picture.nodes, key=_alive)[:ROWS_MAX]]
     more = len(picture.nodes) - ROWS_MAX
     heads = ("admitted", "refused", "memory", "up for")
-    shown = table(("service", "is", "version", "rules", "state"), heads, rows)
+    shown = table(("service", "is", "version", "rules", "lag", "state"), heads, rows)
     if more > 0:
         shown += quiet(f"and {counted(more, 'service')} more, which all answer or are as above")
     gates = [
@@ -275,14 +310,17 @@ def _node(node: NodeRow, at_us: int) -> str:
     if node.error:
         seen = f"; it last did {ago(at_us - node.answered_us)}" if node.answered_us else ""
         state = cell(f"does not answer: {escape_name(node.error)}{seen}", "bad")
-        none = [cell("")] * 3
-        return row(cell(escape_name(node.url), "name"), *none, state, *none, cell(""))
+        none = [cell("")] * 4
+        return row(cell(escape_name(node.url), "name"), *none, state, *none)
     ready = cell(escape_name(node.not_ready), "bad") if node.not_ready else cell("ready", "good")
     return row(
         cell(escape_name(node.url), "name"),
         cell(escape_name(f"{node.app} {node.name}".strip())),
         cell(escape_name(node.version)),
         cell(escape_name(node.release)),
+        cell(escape_words(node.rules_trouble), "bad")
+        if node.rules_trouble
+        else cell(f"checked {ago(node.rules_age_us)}" if node.rules_age_us >= 0 else ""),
         ready,
         number(per_second(node.admitted)),
         number(per_second(node.refused)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from sluicegate.command_line.decision_words import describe
 from sluicegate.command_line.page import cell, escape_name, escape_words, quiet, row, table
+from sluicegate.command_line.text import clip
 
 
 class AuditAnswer(NamedTuple):
@@ -34,6 +36,7 @@ def why(caller: str, answers: Sequence[AuditAnswer], now_us: int) -> dict[str, s
         for entry in answer.decisions
     ]
     entries.sort(key=lambda one: -one[0])
+    summary = _summary(caller, [entry for _, _, entry in entries])
     rows = [
         row(cell(escape_name(url), "name"), cell(escape_words(_words(entry, now_us))))
         for _, url, entry in entries
@@ -48,7 +51,27 @@ def why(caller: str, answers: Sequence[AuditAnswer], now_us: int) -> dict[str, s
             f"Nothing is kept about {escape_name(caller)}: it did not ask, or newer decisions "
         )
         return {"form": form, "found": quiet(nothing + "took its place.") + errors}
-    return {"form": form, "found": table(("service", "decision"), (), rows) + errors}
+    found = table(("service", "decision"), (), rows) + errors
+    return {"form": form, "summary": summary, "found": found}
+
+
+def _summary(caller: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a sentence what became of what is kept about a caller, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        times = entry.get("times", 1)
+        what = "admitted" if entry.get("allowed") else str(entry.get("reason") or "refused")
+        counts[what] += times if isinstance(times, int) else 1
+    refused = sum(times for what, times in counts.items() if what != "admitted")
+    reasons = ", ".join(
+        f"{what} {times:,}" for what, times in counts.most_common() if what != "admitted"
+    )
+    words = (
+        f"Of the last {sum(counts.values()):,} decisions about {clip(caller)} {refused:,} refused"
+    )
+    kind = "defending" if refused else "calm"
+    more = f" ({reasons})" if reasons else ""
+    return f'<p class="going-on {kind}">{escape_words(words + more)}.</p>' if entries else ""
 
 
 def _words(entry: Mapping[str, Any], now_us: int) -> str:
