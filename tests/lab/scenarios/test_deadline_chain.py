@@ -19,6 +19,7 @@ from sluicegate.lab.scenarios.deadline_chain import (
     SCENARIO,
     HopGate,
     Hops,
+    HopsRun,
     alike,
     guarded,
     measure,
@@ -71,6 +72,21 @@ def test_work_for_whoever_is_late_is_wasted_at_every_hop() -> None:
     assert ended.late > 0
     assert ended.wasted_us == 30_000 * ended.late == ended.worked_us
     assert measure(rig, ended)["p99_ms"] == float("inf")
+
+
+def test_goodput_is_a_share_of_what_the_slowest_hop_allows() -> None:
+    third_us = CALM.capacity_us / 3
+    ended = HopsRun([1], 0, {}, int(2 * third_us), int(third_us / 2), 0, [10e3, 10e3, 10e3])
+    assert measure(CALM, ended)["goodput"] == pytest.approx(2 / 3)
+    # The second hop needs twice as long: the others can be busy for half of the time.
+    slow = measure(CALM, ended._replace(means_us=[10e3, 20e3, 10e3]))
+    assert slow["goodput"] == pytest.approx(1.0)
+    assert slow["wasted"] == pytest.approx(1 / 6)
+
+
+def test_what_a_unit_took_is_known_of_each_hop() -> None:
+    ended = play(replace(CALM, service=Constant(10_000)), guarded, 1)
+    assert ended.means_us == [10_000.0] * 3
 
 
 class RecordingGate(HopGate):

@@ -42,6 +42,10 @@ def test_what_is_written_in_six_lines_lets_critical_wait_like_bulk() -> None:
     assert not met(SCENARIO, "naive", {"shared read": SMALL["shared read"]})
 
 
+def test_whoever_is_not_raised_waits_for_those_who_want_the_same_of_few_locks() -> None:
+    assert not met(SCENARIO, "without-raise", {"few locks": SMALL["few locks"]})
+
+
 def test_a_job_that_keeps_its_lock_keeps_critical_waiting() -> None:
     lock = SMALL["lock"]
     assert not met(SCENARIO, "without-chunks", {"lock": lock})

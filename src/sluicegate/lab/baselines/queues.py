@@ -14,7 +14,7 @@ served at once stays in memory after its caller has left, and may be served hour
 
 *FIFO pool* is the full mode's form of no control, as a semaphore around a handler: as many at work
 as there are workers; the others wait, first in, first out. It is not bounded, knows no deadline and
-no class, and never refuses.
+no class, and never refuses unless it is given a `length_max`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from collections import deque
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World
 
 LENGTH_PER_WORKER: Final = 2
+RETRY_US: Final = 1_000_000  # what who is refused is told
 
 
 class NoControl:
@@ -100,19 +103,22 @@ def plain_lifo(rig: Rig) -> PlainLifo:
 
 @final
 class FifoPool:
-    """A waiting policy that admits `places` at a time."""
+    """A waiting policy that admits `places` at a time, and of others lets `length_max` wait."""
 
-    __slots__ = ("_free", "_queue")
+    __slots__ = ("_free", "_length_max", "_queue")
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, length_max: int | None = None) -> None:
         self._free = places
+        self._length_max = length_max
         self._queue: deque[asyncio.Future[None]] = deque()
 
-    async def admit(self, request: Request, clock: Clock) -> FifoPermit:
-        """Wait for a place."""
+    async def admit(self, request: Request, clock: Clock) -> FifoPermit | Decision:
+        """Wait for a place, or refuse when too many do."""
         if self._free > 0:
             self._free -= 1
             return FifoPermit(self)
+        if self._length_max is not None and len(self._queue) >= self._length_max:
+            return Decision(False, 0, RETRY_US, 0, QUEUE_FULL, "fifo_pool")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(waiter)
         try:
@@ -154,3 +160,8 @@ class FifoPermit:
 def fifo_pool(rig: Rig, world: World) -> FifoPool:
     """Return as many places as the rig has workers."""
     return FifoPool(rig.workers)
+
+
+def bounded_pool(rig: Rig, world: World) -> FifoPool:
+    """Return as many places, and twice as many for those who wait."""
+    return FifoPool(rig.workers, LENGTH_PER_WORKER * rig.workers)

@@ -37,9 +37,7 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.operation_cost import WorkShape
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.stress import Stress
 from sluicegate.testing import START_US
 
 Cut: TypeAlias = Callable[[Request], Iterable[Request]]
@@ -306,16 +304,13 @@ def pooled(settings: RequestUnitsSettings) -> MakeGate:
     return make
 
 
-def guarded(settings: RequestUnitsSettings, *, ratio: bool = True) -> MakeGate:
-    """Budgets that drain faster while the latency ratio is low, and the queue behind them."""
+def guarded(settings: RequestUnitsSettings) -> MakeGate:
+    """Budgets, and the queue behind them."""
 
     def make(rig: Tenants, world: World) -> TenantGate:
-        stress = Stress()
-        prices = Shed(stress, world.chance("shed"), ShedSettings(form="prices"))
-        units = RequestUnits(settings, pricing=prices if ratio else None, shape_of=shape_of)
+        units = RequestUnits(settings, shape_of=shape_of)
         queue = Queue(QueueSettings(places=rig.workers))
-        stages = at_once("request units", units), waits("queue", queue)
-        return TenantGate(Stack(*stages, observers=[stress]))
+        return TenantGate(Stack(at_once("request units", units), waits("queue", queue)))
 
     return make
 

@@ -5,6 +5,10 @@ request units, and gives each half, still lets scans hold all workers for half a
 The goal: the reads do not notice, and the scans get what the reads leave. It takes three things:
 scans are cut into parts of 10 RU that each wait their turn, reads go first, and only so many scans
 are under way as there are workers, so that those that began also end.
+
+That reads go first tells where the neighbours are not only scans: a crawler's calls are as small as
+the reads, so nothing can be cut, and no bulkhead is in their way (`crawler`: it asks for all there
+is beside the same scans; without classes more than a third of the reads is lost).
 """
 
 from __future__ import annotations
@@ -25,11 +29,19 @@ WORKERS: Final = 32
 READS: Final = 0.3  # of the capacity
 SCANS: Final = 10.0
 SCAN_RU: Final = 200
+CRAWLER: Final = "crawler"
 
 
-def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000) -> Tenants:
-    """32 workers, of whom a request unit takes `ru_us`."""
+def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000, crawler: float = 0.0) -> Tenants:
+    """32 workers, of whom a request unit takes `ru_us`, and a crawler who asks for that share."""
     capacity_ru_per_s = WORKERS * 1e6 / ru_us
+    crawls = WorkKind(
+        name="crawl",
+        arrivals=Poisson(crawler * capacity_ru_per_s),
+        criticality=Criticality.BULK,
+        timeout_us=500_000,
+        shard="crawl",
+    )
     return Tenants(
         kinds=(
             WorkKind(
@@ -47,6 +59,7 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000) -> Tenants:
                 cost=SCAN_RU,
                 shard="scan",
             ),
+            *([crawls] if crawler else []),
         ),
         workers=WORKERS,
         ru_us=ru_us,
@@ -55,16 +68,16 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000) -> Tenants:
 
 
 def measure(rig: Tenants, run: TenantsRun) -> Figures:
-    """How the reads fared against being alone, and what the scans got of the rest."""
-    read, scan = run.accounts
+    """How the reads fared against being alone, and what the others got of the rest."""
+    read, *bulk = run.accounts
     p99_us = quantile(read.good_us(rig.warm_us), 0.99)
     left_us = rig.capacity_us() - read.worked_us
     return {
         "success.read": read.success(),
         "p99_ms.read": p99_us / 1000,
         "p99_times_alone": p99_us / tenants.alone_p99_us(rig, "read", run.seed),
-        "bulk_share": scan.worked_us / left_us,
-        "bulk_useful": scan.useful_us / left_us,
+        "bulk_share": sum(each.worked_us for each in bulk) / left_us,
+        "bulk_useful": sum(each.useful_us for each in bulk) / left_us,
     }
 
 
@@ -80,7 +93,7 @@ SCENARIO: Final = Scenario(
     name="noisy-neighbour",
     title="A noisy neighbour: scans of 200 RU, ten times what there is, beside point reads",
     why="One tenant's batch job is no other tenant's outage, and idle workers help nobody.",
-    rigs={"10x": rig()},
+    rigs={"10x": rig(), CRAWLER: rig(ru_us=4_000.0, span_us=4_000_000, crawler=1.0)},
     candidates={
         "chunks": tenants.candidate(tenants.chunked()),
         "without-chunks": tenants.candidate(tenants.chunked(ru=0)),
@@ -95,7 +108,7 @@ SCENARIO: Final = Scenario(
         "fifo": tenants.candidate(tenants.fifo),
     },
     ours="chunks",
-    must_fail=("qps-quota", "ru-quota", "without-chunks"),
+    must_fail=("qps-quota", "ru-quota", "without-chunks", "without-classes"),
     own_settings={
         **PLACES,
         "bulkhead.caps of scans as many as workers": "so that those that began also end",
@@ -105,7 +118,8 @@ SCENARIO: Final = Scenario(
         Goal(figure="success.read", at_least=0.999),
         Goal(figure="p99_times_alone", at_most=1.5),
         Goal(figure="bulk_share", at_least=0.95),
-        Goal(figure="bulk_useful", at_least=0.95),  # by scans that ended
+        # By scans that ended; beside a crawler they take longer than all that is counted.
+        Goal(figure="bulk_useful", at_least=0.95, cases=("10x",)),
     ),
     measure=measure,
     columns=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
@@ -117,5 +131,5 @@ SCENARIO: Final = Scenario(
         PlotSpec("What the scans get", ("bulk_share", "bulk_useful"), AS_BARS, "of what is left"),
         PlotSpec("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
     ),
-    scale="16,000 RU a second: a read is 2 ms of one of 32 workers.",
+    scale="16,000 RU a second: a read is 2 ms of one of 32 workers; half of it with the crawler.",
 )
