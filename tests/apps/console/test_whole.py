@@ -50,7 +50,9 @@ def test_why_asks_every_service(fleet: Fleet) -> None:
     page = fleet.console.page("/why?caller=bob")
     assert "REFUSED by rule" in page
     assert "playback" in page
-    assert re.search(r"Of the last \d+ decisions about bob \d+ refused \(rate_limited \d+\)", page)
+    assert re.search(
+        r"Remembered about bob: \d+ refused \(rate_limited \d+\), \d+ admitted\.", page
+    )
     assert "Nothing is kept about nobody-at-all" in fleet.console.page("/why?caller=nobody-at-all")
 
 

@@ -51,27 +51,29 @@ def why(caller: str, answers: Sequence[AuditAnswer], now_us: int) -> dict[str, s
             f"Nothing is kept about {escape_name(caller)}: it did not ask, or newer decisions "
         )
         return {"form": form, "found": quiet(nothing + "took its place.") + errors}
-    found = table(("service", "decision"), (), rows) + errors
+    note = quiet("The newest come first. Limiters remember both, dispatchers refusals alone.")
+    found = table(("service", "decision"), (), rows) + note + errors
     return {"form": form, "summary": summary, "found": found}
 
 
 def _summary(caller: str, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence what became of what is kept about a caller, the most frequent first."""
-    counts: Counter[str] = Counter()
+    """Return in a sentence what is remembered about a caller, the most frequent reason first."""
+    admitted, refused = 0, Counter[str]()
     for entry in entries:
         times = entry.get("times", 1)
-        what = "admitted" if entry.get("allowed") else str(entry.get("reason") or "refused")
-        counts[what] += times if isinstance(times, int) else 1
-    refused = sum(times for what, times in counts.items() if what != "admitted")
-    reasons = ", ".join(
-        f"{what} {times:,}" for what, times in counts.most_common() if what != "admitted"
-    )
-    words = (
-        f"Of the last {sum(counts.values()):,} decisions about {clip(caller)} {refused:,} refused"
-    )
+        count = times if isinstance(times, int) else 1
+        if entry.get("allowed"):
+            admitted += count
+        else:
+            refused[str(entry.get("reason") or "refused")] += count
+    if not entries:
+        return ""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in refused.most_common())
+    more = f" ({reasons})" if refused else ""
+    what = f"{refused.total():,} refused{more}, {admitted:,} admitted"
+    words = f"Remembered about {clip(caller)}: {what}."
     kind = "defending" if refused else "calm"
-    more = f" ({reasons})" if reasons else ""
-    return f'<p class="going-on {kind}">{escape_words(words + more)}.</p>' if entries else ""
+    return f'<p class="going-on {kind}">{escape_words(words)}</p>'
 
 
 def _words(entry: Mapping[str, Any], now_us: int) -> str:
