@@ -98,6 +98,11 @@ class Manifest:
             text = text.replace(there, found)
         return text
 
+    def init_command(self, here: Mapping[str, str]) -> list[str]:
+        """What the container that comes before the others runs."""
+        (init,) = self._pod["spec"]["initContainers"]
+        return [self._found(word, here) for word in init["command"]]
+
     def probes(self) -> list[str]:
         """The paths that Kubernetes asks for, over TLS and at the container's port."""
         paths = []

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +45,15 @@ class ImagesServer(ServerProcess):
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "sluicegate.cli", "images", "serve"]
+
+
+class RulesServer(ServerProcess):
+    """A rulebook that takes where it is from its environment."""
+
+    app = "rules"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "sluicegate.cli", "rules", "serve"]
 
 
 SERVERS: dict[str, type[ServerProcess]] = {
@@ -129,6 +141,37 @@ def test_the_image_service_of_the_manifest_keeps_images_in_its_bucket(
             assert (answer.status, answer.read()[:8]) == (200, b"\x89PNG\r\n\x1a\n")
             connection.close()
         assert not [*(tmp_path / "s3").glob("sluicegate*")]  # nothing is kept beside the bucket
+    finally:
+        s3.stop()
+
+
+def test_the_rulebook_of_the_manifest_is_made_once_and_then_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = Path(access_file(tmp_path, {"ann": 'grants = ["read-rules"]'}))
+    manifest = Manifest(
+        DEPLOY / "rulebook" / "kubernetes.yaml",
+        tmp_path,
+        callers=callers.read_text(encoding="utf-8"),
+        rules=DEPLOY / "limiter" / "rules",
+    )
+    manifest.check_labels()
+    (tmp_path / "s3").mkdir()
+    s3 = S3Server(tmp_path / "s3")
+    try:
+        for name, value in SECRETS.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        here = {"s3://rules/sluicegate": shlex.quote(s3.url())}
+        manifest.set_environment("SLUICEGATE_RULES_", monkeypatch, here=here)
+        make = manifest.init_command(here)
+        assert "version 1" in subprocess.check_output(make, text=True)
+        assert subprocess.check_output(make, text=True) == ""  # a restart makes nothing anew
+        context = manifest.context
+        with RulesServer(tmp_path) as server:
+            assert [server.ask(path, context=context)[0] for path in manifest.probes()] == [200] * 2
+            status = server.ask("/v1/rules/status", token=token_of("ann"), context=context)[1]
+            assert status["live"]["version"] == 1
     finally:
         s3.stop()
 

@@ -10,7 +10,10 @@ _GUIDES: Final = "docs/guides/"
 SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "Start here",
-        ("README.md", f"{_GUIDES}up.md", "examples/README.md", "docs/proof.md", "docs/glossary.md"),
+        (
+            "README.md", f"{_GUIDES}up.md", f"{_GUIDES}how-to.md", "examples/README.md",
+            "docs/proof.md", "docs/glossary.md",
+        ),
     ),
     (
         "In a program",
