@@ -3,8 +3,9 @@
     python -m benchmarks.console [--seconds 6] [--rounds 3]
 
 Prints the first page of a cold console (and its first paint, where there is Chromium), the CPU of a
-limiter and its p99 with and without 100 open pages, in turns, and the pages of 1,000 services. The
-load, the limiter and the console share the machine, so p99 is a ratio of the same run.
+limiter and its p99 with and without 100 open pages, in turns, the pages of 1,000 services, and the
+page that searches a million rules. The load, the limiter and the console share the machine, so p99
+is a ratio of the same run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import threading
 import time
 from pathlib import Path
 
+from benchmarks.resource_rules import RULES, write
 from tests.apps.console.process import ConsoleProcess
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 from tests.engines.child import free_port, until
@@ -199,6 +201,41 @@ def many_nodes(folder: Path) -> None:
         fleet.wait()
 
 
+def many_rules(folder: Path) -> None:
+    """The page that searches a million rules, and what a search costs a check meanwhile."""
+    rules = folder / "million"
+    rules.mkdir()
+    write(rules, RULES)
+    with (
+        LimiterProcess(folder, "--rules", str(rules), "--shed", "off") as limiter,
+        ConsoleProcess(folder, "--services", limiter.url, "--timeout-s", "10") as console,
+    ):
+        for letters in ("", "rule-999999", "/catalog/5", "nowhere"):
+            took, worst_ms = [], 0.0
+            for _ in range(5):
+                ended = threading.Event()
+                asked: list[float] = []
+                asker = threading.Thread(target=check_until, args=(limiter, ended, asked))
+                asker.start()
+                took.append(get(console.port, f"/rules?q={letters}")[0])
+                ended.set()
+                asker.join()
+                worst_ms = max(worst_ms, *asked)
+            print(
+                f"of {RULES:,} rules those with {letters!r}: median "
+                f"{statistics.median(took) * 1_000:.0f} ms, worst of 5 {max(took) * 1_000:.0f} ms; "
+                f"the slowest check meanwhile {worst_ms:.1f} ms"
+            )
+
+
+def check_until(limiter: LimiterProcess, ended: threading.Event, took_ms: list[float]) -> None:
+    """Ask the limiter, one check after another, and note how long each took."""
+    while not ended.is_set():
+        began = time.perf_counter()
+        limiter.check("ann", "/catalog/5/rows")
+        took_ms.append((time.perf_counter() - began) * 1_000)
+
+
 def main() -> None:
     """Run all, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -211,6 +248,7 @@ def main() -> None:
             first_page(folder, limiter)
             many_pages(folder, limiter, arguments.seconds, arguments.rounds)
         many_nodes(folder)
+        many_rules(folder)
 
 
 if __name__ == "__main__":
