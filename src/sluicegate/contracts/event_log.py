@@ -91,3 +91,7 @@ class SharedLog(EventLog, Protocol):
     def end(self) -> int:
         """The offset behind the last event, whoever appended it; it waits for an answer."""
         ...
+
+    def offset_since(self, at_us: int) -> int:
+        """The offset before which all events are older; it waits for an answer."""
+        ...

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import pytest
 
-from sluicegate.apps.pubsub.fenced_log import FencedLog
+from sluicegate.apps.pubsub.fenced_log import PENDING_MAX, FencedLog
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.event_log import Damage, Event
 from sluicegate.wire.json_objects import encode_json, parse_object
@@ -23,6 +23,8 @@ class Topic:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.oldest = 0  # offset that is kept
+        self.reads = 0  # events that readers were given
         self.meanwhile: Callable[[], object] = lambda: (
             None
         )  # what others do while one reads in vain
@@ -38,12 +40,13 @@ class TopicReader:
 
     def __init__(self, topic: Topic, offset: int) -> None:
         self._topic = topic
-        self._offset = offset
+        self._offset = max(offset, topic.oldest)
         self.at_end = False
 
     def read(self, events_max: int, wait_us: int) -> Sequence[Event]:
         found = self._topic.events[self._offset : self._offset + min(events_max, 2)]
         self._offset += len(found)
+        self._topic.reads += len(found)
         self.at_end = not found
         if not found:
             self._topic.meanwhile()
@@ -83,6 +86,9 @@ class Producer:
 
     def end(self) -> int:
         return len(self.topic.events)
+
+    def offset_since(self, at_us: int) -> int:
+        return next((one.offset for one in self.topic.events if one.at_us >= at_us), self.end())
 
     def close(self, grace_us: int = 0) -> None:
         pass
@@ -172,6 +178,27 @@ def test_an_idle_home_finds_out_that_there_is_another() -> None:
     old.log.look()
     until(lambda: old.lost == ["n2"], "the other to be noticed")
     assert result(old.append(1)) == "home_unavailable"
+
+
+def test_what_the_other_appended_behind_its_claim_is_not_taken_for_ours() -> None:
+    """Though both are read at once."""
+    topic = Topic()
+    old, new = Home(topic, "n1"), Home(topic, "n2")
+    assert result(new.append("theirs")) == 2
+    old.log.look()
+    assert (old.lost, old.found) == (["n2"], [])
+
+
+def test_so_many_may_wait_for_their_place_and_no_more() -> None:
+    """On this the distance rests at which a reader begins before what it reads."""
+    home = Home(Topic(), "n1")
+    home.producer.held = []
+    waiting = [home.append(n) for n in range(PENDING_MAX)]
+    with pytest.raises(Unavailable, match="10,000 events wait"):
+        home.append("one more").result(PATIENCE_S)
+    home.producer.release()
+    assert result(waiting[-1]) == PENDING_MAX
+    assert result(home.append("one more")) == PENDING_MAX + 1
 
 
 def test_who_lost_a_part_hears_of_the_home_that_has_it_as_long_as_there_is_one() -> None:

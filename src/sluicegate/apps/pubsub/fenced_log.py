@@ -41,6 +41,10 @@ QUESTION_KIND: Final = "home-question/1"
 ANSWER_KIND: Final = "home-answer/1"
 KINDS: Final = (CLAIM_KIND, QUESTION_KIND, ANSWER_KIND)  # that are between homes, and no messages
 NO_CLAIM: Final = 0
+PENDING_MAX: Final = 10_000  # events that wait to be known to count
+# A home that lost its part leaves at most `PENDING_MAX` events behind the other's claim. So before
+# any place, in so many there is one which says who counts there, though two were fenced meanwhile.
+FENCE_EVENTS: Final = 2 * PENDING_MAX
 SILENCE_MAX: Final = 600  # reads without an event, of what must be there
 ANSWER_READS: Final = 80  # that an answer is waited for: 8 s, where a home looks each second
 RETRY_US: Final = 1_000_000
@@ -115,6 +119,10 @@ class FencedLog:
             if self._lost_to:
                 promise.set_exception(_refusal())
                 return promise
+            if self._under_way + len(self._waiting) >= PENDING_MAX:
+                why = f"{PENDING_MAX:,} events wait already for their place in its log"
+                promise.set_exception(Unavailable("the history", why))
+                return promise
             self._under_way += 1
         marked = b'%b,"claim":%d}' % (body[:-1], self._claim)
         self._log.append(kind, marked, at_us).add_done_callback(
@@ -147,6 +155,10 @@ class FencedLog:
             return False
         finally:
             reader.close()
+
+    def offset_since(self, at_us: int) -> int:
+        """The offset before which all is older. It waits."""
+        return self._log.offset_since(at_us)
 
     def reader(self, offset: int = OLDEST) -> Reader:
         """Return a reader of every event, those that do not count too."""

@@ -63,9 +63,10 @@ class Histories:
         return {part: history.newest for part, history in self.by_part.items()}
 
     def trim(self, now_us: int) -> None:
-        """Remove what is too old, or too much."""
+        """Remove what is too old, or too much, and keep members where a start finds them."""
         for history in self.by_part.values():
             history.trim(now_us)
+            history.state_members(now_us)
 
     def close(self, grace_us: int) -> None:
         """Let what is under way become durable."""

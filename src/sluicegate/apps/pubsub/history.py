@@ -2,8 +2,13 @@
 
 Accepted means durable: a message is shown to nobody before the log has synced it, and those that
 come while a sync is under way share the next one. What can be read again is a window on the end of
-the log, bounded by bytes and by age over all channels; it is read from the log at the start. The
-oldest message leaves first, whatever its channel, so that `cut` says for all channels what is gone.
+the log, bounded by bytes and by age over all channels. The oldest message leaves first, whatever
+its channel, so that `cut` says for all channels what is gone.
+
+At the start as much of the log's end is read as the window can hold, however long the log is. Who
+is in a channel may have entered before that; so all members are stated again in the log, in events
+that no reader gets, at the start and each time that half a window has passed. Where the end of the
+log states no members it is read whole.
 
 Files are those of one machine: what was accepted survives the process, not the disk. A log in Kafka
 has it on all brokers that are in sync.
@@ -14,13 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
-from sluicegate.apps.pubsub.fenced_log import KINDS, Fence
-from sluicegate.apps.pubsub.presence import PresenceEvent
+from sluicegate.apps.pubsub.fenced_log import FENCE_EVENTS, KINDS, Fence
+from sluicegate.apps.pubsub.presence import Member, PresenceEvent
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import Event, EventLog, Reader
@@ -30,10 +35,13 @@ from sluicegate.wire.json_objects import encode_json, parse_object
 
 KIND: Final = "message/1"  # and the version of its form
 PRESENCE_KIND: Final = "presence/1"
+MEMBERS_KIND: Final = "members/1"  # all who are in channels, in as many events as it takes
+STATED_BYTES_MAX: Final = 1 << 18  # in one of them; with the largest data, some more
 MESSAGE_BYTES: Final = 512  # that one counts for besides its text
 READ_S: Final = 60.0
 RETRY_US: Final = 1_000_000
 _BATCH: Final = 1_000
+_KINDS: Final = frozenset((KIND, PRESENCE_KIND, MEMBERS_KIND, *KINDS))
 _log: Final = logging.getLogger("sluicegate.pubsub")
 
 
@@ -42,6 +50,12 @@ class HistoryPresence(Protocol):
 
     def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
         """It is in the history."""
+
+    def state(self, key: ChannelKey, member: str, data: object, position: int) -> None:
+        """It was in the history before what is read of it."""
+
+    def members(self, key: ChannelKey) -> Mapping[str, Member]:
+        """Who is in a channel."""
 
     def forget(self, key: ChannelKey) -> None:
         """A channel is not here any more, with its members."""
@@ -95,6 +109,12 @@ class ChannelHistory:
         self._stride, self._tag = (1, 0) if tag is None else (STRIDE, tag)
         self._moved: Callable[[ChannelKey], int] = _never
         self._window: deque[Message] = deque()
+        self._present: set[ChannelKey] = set()  # that have, or had, members
+        self._chunks_read = 0  # of the last statement of members, from its first on
+        self._first_chunk = -1  # its offset
+        self._stated = -1  # that of the last statement that is whole
+        self._stated_us = 0
+        self._stating = False
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -156,14 +176,34 @@ class ChannelHistory:
         if channel.idle:
             del self.channels[key]
 
-    async def read(self, now_us: int, wait_us: int = 0, until: int = -1) -> None:
-        """Read the log from its beginning, also up to an offset that must be there; before
-        anything is appended.
+    async def read(
+        self, now_us: int, wait_us: int = 0, until: int = -1, *, end: int = 0, young: int = 0
+    ) -> None:
+        """Read what the window can hold of a log up to `end`, also up to an offset that must be
+        there; before anything is appended.
 
-        One on other machines is waited for, at most `READ_S` without a word of it.
+        What is before the offset `young` is too old. A log on other machines is waited for, at most
+        `READ_S` without a word of it.
         """
-        reader = self._log.reader()
+        begin = max(end - self.bytes_max // MESSAGE_BYTES, young)
+        begin = max(min(begin, end - 1, self.counted // self._stride), 0)
+        await self._read_from(begin, wait_us, until)
+        if self._stated < 0 and begin > 0 and self._window:
+            _log.warning("history: its end states no members, so all of it is read")
+            self.counted = max(self.counted, self.newest)
+            while self._window:
+                self._remove_oldest()
+            self.cut = self.newest = 0
+            await self._read_from(0, wait_us, until)
+        self.trim(now_us)
+
+    async def _read_from(self, begin: int, wait_us: int, until: int) -> None:
+        """What comes before `begin` says only which home counts."""
+        reader = self._log.reader(max(begin - FENCE_EVENTS, 0) if until >= 0 else begin)
         fence = Fence()
+        self._chunks_read = 0
+        if begin > 0:
+            self.cut = self._position_of(begin - 1)
         read = -1
         heard_s = self._loop.time()
         try:
@@ -175,15 +215,18 @@ class ChannelHistory:
                 elif not (at_end and read >= until) and self._loop.time() - heard_s > READ_S:
                     raise Unavailable("the history", f"its log does not answer in {READ_S:g} s")
                 for event in events:
+                    if read < 0 and event.offset > begin:  # the log has let go of what was before
+                        self.cut = self._position_of(event.offset - 1)
                     read = event.offset
-                    if until < 0 or read <= until:  # what comes behind is of this life
+                    if read < begin:
+                        fence.admits(event, parse_object(event.body))
+                    elif until < 0 or read <= until:  # what comes behind is of this life
                         self._read_event(event, fence)
                 if (at_end and read >= until) or 0 <= until <= read:
                     break
             self._pass_damage(reader)
         finally:
             reader.close()
-        self.trim(now_us)
 
     def find(self, event: Event) -> None:
         """Take in one of this home's own that is in the log, though that was not known."""
@@ -199,9 +242,11 @@ class ChannelHistory:
         for key in self._written:
             if self._usage is not None:
                 self._usage.count_channels(key.account, -1)
+        for key in self._present:
             if self._presence is not None:
                 self._presence.forget(key)
         self._written.clear()
+        self._present.clear()
 
     def append(
         self,
@@ -247,6 +292,27 @@ class ChannelHistory:
             self._remove_oldest()
             self.cut_by_bytes += 1
 
+    def state_members(self, now_us: int) -> None:
+        """Have all members stated in that part of the log which is read at the next start."""
+        newest = self.newest // self._stride - 1
+        recent = newest - self._stated < self.bytes_max // MESSAGE_BYTES // 2
+        if self._stating or self.lost_to:
+            return
+        if self._stated >= 0 and recent and now_us - self._stated_us < self.age_us_max // 2:
+            return
+        self._stating = True
+        chunks = list(self._chunks_of_members())
+        promises = [
+            self._log.append(
+                MEMBERS_KIND,
+                b'{"chunk":%d,"chunks":%d,"members":[%b]}' % (at, len(chunks), b",".join(chunk)),
+                now_us,
+            )
+            for at, chunk in enumerate(chunks)
+        ]
+        durable = asyncio.gather(*map(asyncio.wrap_future, promises), return_exceptions=True)
+        durable.add_done_callback(lambda done: self._note_stated(done.result(), now_us))
+
     def close(self, grace_us: int) -> None:
         """Let what is under way become durable."""
         self._log.close(grace_us)
@@ -254,11 +320,14 @@ class ChannelHistory:
     # Inside.
 
     def _read_event(self, event: Event, fence: Fence) -> None:
-        if event.kind not in (KIND, PRESENCE_KIND, *KINDS):
+        if event.kind not in _KINDS:
             remedy = "it is of another version: give another folder, or that version"
             raise BadValue("--history", event.kind, remedy)
         fields = parse_object(event.body)
         if not fence.admits(event, fields):
+            return
+        if event.kind == MEMBERS_KIND:
+            self._read_members(event, fields)
             return
         key = ChannelKey(fields["account"], fields["name"])
         what: PresenceEvent | None = None
@@ -267,6 +336,41 @@ class ChannelHistory:
         self._add(key, fields["data"], event.offset, event.at_us, what)
         if self.newest > self.counted:
             self._charge(key, fields.get("cost", 0), event.at_us)
+
+    def _chunks_of_members(self) -> Iterator[list[bytes]]:
+        chunk: list[bytes] = []
+        size = 0
+        for key in list(self._present):
+            members = {} if self._presence is None else self._presence.members(key)
+            if not members:
+                self._present.discard(key)
+            for name, member in members.items():
+                chunk.append(encode_json([*key, name, member.data, member.position]))
+                size += len(chunk[-1])
+                if size >= STATED_BYTES_MAX:
+                    yield chunk
+                    chunk, size = [], 0
+        yield chunk
+
+    def _note_stated(self, offsets: list[int | BaseException], now_us: int) -> None:
+        self._stating = False
+        if not any(isinstance(one, BaseException) for one in offsets):
+            self._stated = min(one for one in offsets if isinstance(one, int))
+            self._stated_us = now_us
+
+    def _read_members(self, event: Event, fields: Mapping[str, Any]) -> None:
+        """One whose beginning is not here says too little."""
+        if fields["chunk"] == 0:
+            self._chunks_read, self._first_chunk = 0, event.offset
+        if fields["chunk"] == self._chunks_read:
+            self._chunks_read += 1
+            if self._chunks_read == fields["chunks"]:
+                self._stated, self._stated_us = self._first_chunk, event.at_us
+        for account, name, member, data, position in fields["members"]:
+            key = ChannelKey(account, name)
+            self._present.add(key)
+            if self._presence is not None:
+                self._presence.state(key, member, data, position)
 
     def _lose(self, node: str) -> None:
         if not self.lost_to:
@@ -312,6 +416,7 @@ class ChannelHistory:
         position = self._position_of(offset)
         message = make_message(key, position, at_us, data, event)
         if event is not None and self._presence is not None:
+            self._present.add(key)
             self._presence.apply(key, event, data, position)
         channel = self.channel(key)
         self._write(key)

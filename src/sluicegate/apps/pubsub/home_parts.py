@@ -92,7 +92,7 @@ class HomeParts:
     async def read(self, counted: Mapping[int, int]) -> None:
         """Read what has its home here; up to `counted` it was charged already."""
         if not self.shared:
-            await self._read(FILES, self._histories.by_part[FILES], counted.get(FILES, 0))
+            await self._read(self._histories.by_part[FILES], counted.get(FILES, 0))
         else:
             await asyncio.gather(
                 *(self._open(part, counted.get(part, ELSEWHERE)) for part in self._ours())
@@ -162,7 +162,9 @@ class HomeParts:
         fenced.listen(history.find, history.lose)
         try:
             until = await asyncio.to_thread(fenced.claim, self._clock.now_us())
-            await self._read(part, history, counted, until)
+            oldest_us = self._clock.now_us() - history.age_us_max
+            young = await asyncio.to_thread(fenced.offset_since, oldest_us)
+            await self._read(history, counted, until, young)
         except BaseException:
             await asyncio.to_thread(fenced.close)
             raise
@@ -193,11 +195,16 @@ class HomeParts:
         return TokenBucket(rate, _US) if rate else None
 
     async def _read(
-        self, part: int, history: ChannelHistory, counted: int, until: int = -1
+        self, history: ChannelHistory, counted: int, until: int = -1, young: int = 0
     ) -> None:
         history.counted = counted
-        await history.read(self._clock.now_us(), _WAIT_US if self.shared else 0, until)
+        now_us = self._clock.now_us()
+        if self._files is not None:
+            await history.read(now_us, end=self._files.end())
+        else:
+            await history.read(now_us, _WAIT_US, until, end=until + 1, young=young)
         history.counted = 0
+        history.state_members(now_us)
 
     def _record_members(self, members: Collection[str]) -> None:
         moves = Moves(self._settings.node, self._settings.history)

@@ -101,6 +101,12 @@ class Presence:
         if not members:
             del self._members[key]
 
+    def state(self, key: ChannelKey, member: str, data: object, position: int) -> None:
+        """A member who entered before what is read of the history; what was read since is newer."""
+        known = self._members.get(key, {}).get(member)
+        if known is None or known.position < position:
+            self.apply(key, PresenceEvent(ENTER, member), data, position)
+
     def forget(self, key: ChannelKey) -> None:
         """A channel's home is elsewhere now, and so is who is in it."""
         self._count -= len(self._members.pop(key, ()))

@@ -80,6 +80,10 @@ class FileLog:
             event.promise.set_exception(Unavailable(self.what, full))
         return event.promise
 
+    def end(self) -> int:
+        """The offset behind the last event; `begin` comes first."""
+        return self._next
+
     def reader(self, offset: int = OLDEST) -> FileReader:
         """A reader of every event from `offset` on; it sees what is written, and waits for more."""
         return FileReader(self.settings, offset)

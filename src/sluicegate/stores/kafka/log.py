@@ -9,6 +9,7 @@ good, a new one takes its place; what the old one still had fails, and may be se
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, Final, final
@@ -93,18 +94,20 @@ class KafkaLog:
     def end(self) -> int:
         """The offset behind the last event, whoever appended it; it waits for an answer."""
         place = TopicPartition(self.settings.topic, self.settings.partition)
-        try:
-            with self._looking:
-                if self._closed:
-                    raise Unavailable(self.what, _CLOSED)
-                if self._looker is None:
-                    self._looker = Consumer(reader_config(self.settings))
-                answer = self._looker.get_watermark_offsets(place, _END_S_MAX, cached=False)
-        except KafkaException as error:
-            raise self._unavailable(error.args[0]) from None
+        answer = self._ask(
+            lambda looker: looker.get_watermark_offsets(place, _END_S_MAX, cached=False)
+        )
         if answer is None:
             raise Unavailable(self.what, f"no answer in {_END_S_MAX:g} s")
         return int(answer[1])
+
+    def offset_since(self, at_us: int) -> int:
+        """The offset before which all events are older; it waits for an answer."""
+        place = TopicPartition(self.settings.topic, self.settings.partition, max(at_us // 1_000, 0))
+        (found,) = self._ask(lambda looker: looker.offsets_for_times([place], _END_S_MAX))
+        if found.error is not None:
+            raise self._unavailable(found.error)
+        return int(found.offset) if found.offset >= 0 else self.end()
 
     def close(self, grace_us: int = 0) -> None:
         """Wait at most so long for what is under way; what is not durable then fails."""
@@ -121,6 +124,17 @@ class KafkaLog:
             thread.join(_POLL_S * 10)
 
     # Inside.
+
+    def _ask(self, question: Callable[[Consumer], Any]) -> Any:
+        try:
+            with self._looking:
+                if self._closed:
+                    raise Unavailable(self.what, _CLOSED)
+                if self._looker is None:
+                    self._looker = Consumer(reader_config(self.settings))
+                return question(self._looker)
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from None
 
     def _begin(self) -> Producer:
         producer = self._make()
