@@ -33,3 +33,12 @@ def test_it_refuses_from_high_to_low_and_not_before_or_after() -> None:
 def test_a_low_mark_that_is_not_below_the_high_one_is_refused() -> None:
     with pytest.raises(BadValue, match=r"watermark\.low: 5 .* below high, 5"):
         WatermarkSettings(high=5, low=5)
+
+
+def test_who_stands_behind_it_hears_of_all_it_refuses() -> None:
+    missed: list[Request] = []
+    mark = Watermark(lambda: 10, WatermarkSettings(high=10, low=3), missed.append)
+    refused = Request("k")
+    mark.admit(refused, 7)
+    mark.admit(Request("k", criticality=Criticality.CRITICAL), 8)
+    assert missed == [refused]

@@ -35,7 +35,7 @@ MISSES: Final[Mapping[str, Miss]] = {
         2026335, "before four, 0.527 of DEGRADED where 0.55 is asked; one of four seeds"
     ),
     "bursts": Miss(
-        1, "0.944 of 0.95 at twice the capacity, 0.03 to 0.07 behind a plain line at it"
+        5, "at the capacity 0.071 behind a plain line where 0.02 is asked; two of five seeds miss"
     ),
 }
 

@@ -8,6 +8,10 @@ Airbnb's "Building Services, Part 3" (2018).
 CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
 the places busy until those who come next are let in.
 
+Between its marks what it lets through comes in bursts of its own making, with pauses between them.
+A queue that waits longer for bursts would take them for the callers', so it hears of all who are
+refused before it (`missed`).
+
 Cost: a comparison. Bounds: a handful of numbers.
 """
 
@@ -57,13 +61,18 @@ class WatermarkStats(NamedTuple):
 class Watermark:
     """Refuses between the high mark and the low one."""
 
-    __slots__ = ("_admitted", "_refused", "_rises", "_waiting", "refuses", "settings")
+    __slots__ = ("_admitted", "_missed", "_refused", "_rises", "_waiting", "refuses", "settings")
 
     def __init__(
-        self, waiting: Callable[[], int], settings: WatermarkSettings | None = None
+        self,
+        waiting: Callable[[], int],
+        settings: WatermarkSettings | None = None,
+        missed: Callable[[Request], None] | None = None,
     ) -> None:
+        """Ask `waiting` for how many wait, and tell `missed` who is refused."""
         self.settings = WatermarkSettings() if settings is None else settings
         self._waiting = waiting
+        self._missed = missed
         self._admitted = self._refused = self._rises = 0
         self.refuses = False
 
@@ -77,6 +86,8 @@ class Watermark:
             self._rises += 1
         if self.refuses and request.criticality != Criticality.CRITICAL:
             self._refused += 1
+            if self._missed is not None:
+                self._missed(request)
             retry_us = self.settings.retry_after_us
             return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
         self._admitted += 1

@@ -20,7 +20,8 @@ The target grows with the service time of an *unloaded* service, measured while 
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
 Both bounds leave room for bursts: where refusing has left places idle that the refused could have
-used in time, all may wait for longer (`kernels/burst_allowance.py`), the newest first.
+used in time, all may wait for longer (`kernels/burst_allowance.py`): in line as long as nearly all
+are served so, else the newest first.
 
 With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
 not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
@@ -126,7 +127,7 @@ class LineBook:
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
         self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
-        self._newest_first = False  # while bursts make long lines
+        self._newest_first = False  # while bursts make long lines that spill
         self.places = settings.places
         self.slack_us = 0  # what the work takes, of which the deadline has to leave as much
         self.waiting = 0
@@ -258,11 +259,12 @@ class LineBook:
         self._learned += 1
 
     def record_idle(self, idle: int, now_us: int) -> None:
-        """Record how many places are idle; the newest go first while bursts make long lines."""
+        """Record how many places are idle; behind a long line that spills the newest go first."""
         burst = self.burst
         burst.record(idle, self.places, now_us)
         target_us = self._rules[0].target_us()
-        newest_first = burst.us > 2 * target_us
+        spills = burst.spills or not burst.pauses
+        newest_first = spills and burst.us > 2 * target_us
         if newest_first is self._newest_first or self._settings.standing_us is not None:
             return
         self._newest_first = newest_first
@@ -332,6 +334,7 @@ class LineBook:
     def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
         """Its time is over."""
         if 0 <= waiter.latest_us <= now_us:
+            self.burst.record_late(self._service_us)
             removed.append(LineRemoval(waiter, DEADLINE, NEVER))
         else:
             retry_us = self._settings.interval_us

@@ -209,6 +209,10 @@ class Queue:
             return None
         return self._lend(now_us, 0)
 
+    def record_missed(self, request: Request) -> None:
+        """Record a unit that was refused before it got here: what is idle now is no pause."""
+        self._book.burst.record_missed()
+
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
         book = self._book

@@ -110,7 +110,10 @@ class Lane:
             self._number = AdaptiveLimit(settings.concurrency)
         self.stack = Stack(
             first,
-            at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
+            at_once(
+                "watermark",
+                Watermark(lambda: self.queue.queued, settings.watermark, self.queue.record_missed),
+            ),
             waits("queue", self.queue),
             observers=observers,
         )
