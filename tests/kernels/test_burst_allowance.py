@@ -108,17 +108,25 @@ def test_a_unit_that_came_and_was_refused_before_the_line_makes_idle_time_no_pau
     assert allowance.us == 0
 
 
+def spills(allowance: BurstAllowance) -> bool:
+    return allowance.spills
+
+
+def pauses(allowance: BurstAllowance) -> bool:
+    return allowance.pauses
+
+
 def test_it_spills_while_more_than_a_part_of_the_work_is_not_done() -> None:
     allowance = BurstAllowance(EXACT)
     allowance.record_late(100 * MS)  # nothing is counted before the first refusal
     allowance.record_refusal(10 * MS, late_us=1 * S, now_us=0)
     allowance.record(idle=0, places=PLACES, now_us=20 * MS)  # 80 ms of work done, 10 not
-    assert not allowance.spills
+    assert not spills(allowance)
     allowance.record_late(20 * MS)
     allowance.record(idle=0, places=PLACES, now_us=21 * MS)
-    assert allowance.spills
+    assert spills(allowance)
     allowance.record(idle=0, places=PLACES, now_us=100 * MS)
-    assert not allowance.spills
+    assert not spills(allowance)
 
 
 def test_none_is_none() -> None:
@@ -150,13 +158,13 @@ def overload(allowance: BurstAllowance, begin_us: int, end_us: int) -> None:
 def test_an_overload_without_a_pause_ends_the_allowance_and_the_first_pause_restores_it() -> None:
     allowance = trained()
     overload(allowance, 5 * S, 7 * S)
-    assert allowance.pauses, "there was one within two seconds"
+    assert pauses(allowance), "there was one within two seconds"
     assert allowance.us > 300 * MS
     overload(allowance, 7 * S, 9 * S)
-    assert not allowance.pauses
+    assert not pauses(allowance)
     assert allowance.us < 10 * MS
     allowance.record(idle=PLACES, places=PLACES, now_us=9 * S + 9 * MS)
-    assert allowance.pauses
+    assert pauses(allowance)
     assert allowance.us > 250 * MS
 
 
@@ -167,7 +175,7 @@ def test_chance_that_leaves_a_place_idle_for_a_moment_is_no_pause() -> None:
         overload(allowance, begin_us, begin_us + 95 * MS)
         allowance.record(idle=0, places=PLACES, now_us=begin_us + 99 * MS)
         allowance.record(idle=1, places=PLACES, now_us=begin_us + 100 * MS)
-    assert not allowance.pauses
+    assert not pauses(allowance)
     assert allowance.us < 10 * MS
 
 
@@ -175,9 +183,9 @@ def test_where_work_takes_longer_than_any_allowance_a_pause_is_seen_all_the_same
     allowance = trained()
     allowance.record_refusal(10 * S, late_us=60 * S, now_us=5 * S)
     overload(allowance, 5 * S, 9 * S)
-    assert not allowance.pauses
+    assert not pauses(allowance)
     allowance.record(idle=PLACES, places=PLACES, now_us=9 * S + 60 * MS)
-    assert allowance.pauses
+    assert pauses(allowance)
 
 
 def test_without_an_allowance_there_is_nothing_to_record() -> None:

@@ -14,7 +14,7 @@ served at once stays in memory after its caller has left, and may be served hour
 
 *FIFO pool* is the full mode's form of no control, as a semaphore around a handler: as many at work
 as there are workers; the others wait, first in, first out. It is not bounded, knows no deadline and
-no class, and never refuses unless it is given a `length_max`.
+no class, and never refuses. *Bounded pool* refuses when twice as many wait as there are workers.
 """
 
 from __future__ import annotations
@@ -103,22 +103,24 @@ def plain_lifo(rig: Rig) -> PlainLifo:
 
 @final
 class FifoPool:
-    """A waiting policy that admits `places` at a time, and of others lets `length_max` wait."""
+    """A waiting policy that admits `places` at a time."""
 
-    __slots__ = ("_free", "_length_max", "_queue")
+    __slots__ = ("_free", "_queue")
 
-    def __init__(self, places: int, length_max: int | None = None) -> None:
+    def __init__(self, places: int) -> None:
         self._free = places
-        self._length_max = length_max
         self._queue: deque[asyncio.Future[None]] = deque()
 
-    async def admit(self, request: Request, clock: Clock) -> FifoPermit | Decision:
-        """Wait for a place, or refuse when too many do."""
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    async def admit(self, request: Request, clock: Clock) -> FifoPermit:
+        """Wait for a place."""
         if self._free > 0:
             self._free -= 1
             return FifoPermit(self)
-        if self._length_max is not None and len(self._queue) >= self._length_max:
-            return Decision(False, 0, RETRY_US, 0, QUEUE_FULL, "fifo_pool")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(waiter)
         try:
@@ -157,11 +159,28 @@ class FifoPermit:
         return True
 
 
+@final
+class BoundedPool:
+    """A pool of which at most `length_max` may wait for a place."""
+
+    __slots__ = ("_length_max", "_pool")
+
+    def __init__(self, places: int, length_max: int) -> None:
+        self._pool = FifoPool(places)
+        self._length_max = length_max
+
+    async def admit(self, request: Request, clock: Clock) -> FifoPermit | Decision:
+        """Wait for a place, or refuse when as many do as may."""
+        if self._pool.waiting >= self._length_max:
+            return Decision(False, 0, RETRY_US, 0, QUEUE_FULL, "bounded_pool")
+        return await self._pool.admit(request, clock)
+
+
 def fifo_pool(rig: Rig, world: World) -> FifoPool:
     """Return as many places as the rig has workers."""
     return FifoPool(rig.workers)
 
 
-def bounded_pool(rig: Rig, world: World) -> FifoPool:
+def bounded_pool(rig: Rig, world: World) -> BoundedPool:
     """Return as many places, and twice as many for those who wait."""
-    return FifoPool(rig.workers, LENGTH_PER_WORKER * rig.workers)
+    return BoundedPool(rig.workers, LENGTH_PER_WORKER * rig.workers)
