@@ -118,9 +118,10 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     words = (
         f"{queue.get('inflight', 0):,} of {queue.get('places', 0):,} places are taken; "
         f"{counted(queue.get('queued', 0), 'request')} wait now "
-        f"({queue.get('queued_bytes', 0):,} bytes). Whoever came in last had waited "
-        f"{span(queue.get('delay_us'))}."
+        f"({queue.get('queued_bytes', 0):,} bytes)."
     )
+    if queue.get("delay_us") is not None:
+        words += f" Whoever came in last had waited {span(queue['delay_us'])}."
     engine = [
         row(
             cell(escape_name(one["operation"])),
@@ -283,7 +284,7 @@ def nodes(picture: FleetPicture) -> dict[str, str]:
     rows = [_node(one, picture.at_us) for one in sorted(picture.nodes, key=_alive)[:ROWS_MAX]]
     more = len(picture.nodes) - ROWS_MAX
     heads = ("admitted", "refused", "memory", "up for")
-    shown = table(("service", "is", "version", "rules", "lag", "state"), heads, rows)
+    shown = table(("service", "state", "is", "version", "rules", "lag"), heads, rows)
     if more > 0:
         shown += quiet(f"and {counted(more, 'service')} more, which all answer or are as above")
     gates = [
@@ -310,18 +311,17 @@ def _node(node: NodeRow, at_us: int) -> str:
     if node.error:
         seen = f"; it last did {ago(at_us - node.answered_us)}" if node.answered_us else ""
         state = cell(f"does not answer: {escape_name(node.error)}{seen}", "bad")
-        none = [cell("")] * 4
-        return row(cell(escape_name(node.url), "name"), *none, state, *none)
+        return row(cell(escape_name(node.url), "name"), state, *[cell("")] * 8)
     ready = cell(escape_name(node.not_ready), "bad") if node.not_ready else cell("ready", "good")
     return row(
         cell(escape_name(node.url), "name"),
+        ready,
         cell(escape_name(f"{node.app} {node.name}".strip())),
         cell(escape_name(node.version)),
         cell(escape_name(node.release)),
         cell(escape_words(node.rules_trouble), "bad")
         if node.rules_trouble
         else cell(f"checked {ago(node.rules_age_us)}" if node.rules_age_us >= 0 else ""),
-        ready,
         number(per_second(node.admitted)),
         number(per_second(node.refused)),
         number(f"{node.memory_bytes / _MIB:,.0f} MiB"),
