@@ -99,6 +99,10 @@ def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
     history = bob.get("/changes/history")
     assert "Eight" in history
     assert "Roll back to 1" in history
+    story = bob.get("/changes/rule?rule=play").partition("<main>")[2]
+    assert "changed" in story
+    assert "Eight" in story
+    assert "None of the last 20 releases" in bob.get("/changes/rule?rule=other")
     fields = {"to": "1", "reason": "too many"}
     assert bob.send("/changes/rollback", fields, at="/changes/history")[0] == 303
     history = bob.get("/changes/history")

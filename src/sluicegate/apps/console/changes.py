@@ -40,6 +40,8 @@ from sluicegate.rules.quota_edit import quotas_in, with_quotas
 from sluicegate.shadow.report.page import page_of
 
 LISTED_MAX: Final = 50
+KINDS: Final = ("added", "removed", "changed")
+COMPARED_MAX: Final = 20  # releases that are held against the one before, for the story of a rule
 QUOTA_RU_MAX: Final = 1 << 40  # a budget holds no larger quota
 SIGN_IN: Final = "/changes/sign-in"
 _PAGE: Final = {200: RouteResponse("The page.", "", "text/html")}
@@ -71,6 +73,7 @@ class ChangeRoutes:
         """The rows."""
         revision = Parameter("id", "The proposal.", TEXT, required=True)
         file = Parameter("file", "The rules file.", TEXT, required=True)
+        rule = Parameter("rule", "The name of the rule.", TEXT, required=True)
         quota = (
             Parameter("caller", "Whose quota.", TEXT, required=True),
             Parameter("ru", "Request units a second.", TEXT, required=True),
@@ -81,6 +84,7 @@ class ChangeRoutes:
             self._get("/changes/proposal", self._proposal, "A proposal.", revision),
             self._get("/changes/report", self._report, "Its trial on captured traffic.", revision),
             self._get("/changes/history", self._history, "Releases, and who did what."),
+            self._get("/changes/rule", self._rule, "The releases that changed a rule.", rule),
             Route(
                 "GET",
                 SIGN_IN,
@@ -156,6 +160,21 @@ class ChangeRoutes:
         now_us = self._clock.now_us()
         parts = pages.history(versions, audit, now_us, mark, may_change=self._may_change)
         return html(self._render("changes", self._head(request) | parts, by, title="History"))
+
+    async def _rule(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        name = query_of(request, ("rule",)).get("rule", "")
+
+        def ask(admin: RuleAdmin) -> list[tuple[str, Answer]]:
+            found: list[tuple[str, Answer]] = []
+            for one in admin.versions(count_max=COMPARED_MAX):
+                if one.get("before"):
+                    rules = admin.diff(str(one["before"]), str(one["commit"])).get("rules") or {}
+                    found += [(kind, one) for kind in KINDS if name in rules.get(kind, ())]
+            return found
+
+        found = await self._rulebook.call(request, ask)
+        parts = pages.rule_history(name, found, COMPARED_MAX, self._clock.now_us())
+        return html(self._render("changes", self._head(request) | parts, by, title="A rule"))
 
     # Sign in.
 

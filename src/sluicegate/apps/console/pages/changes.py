@@ -310,6 +310,29 @@ def history(
     }
 
 
+def rule_history(
+    name: str, found: Sequence[tuple[str, Mapping[str, Any]]], compared: int, now_us: int
+) -> dict[str, str]:
+    """Return the releases in which a rule was added, changed or removed, the newest first."""
+    rows = [
+        row(
+            cell(f"{int(one['version']):,}"),
+            cell(escape(kind)),
+            cell(escape_name(str(one.get("by"))), "name"),
+            cell(_clipped(one.get("why"))),
+            cell(ago(now_us - int(one.get("at_us", now_us)))),
+        )
+        for kind, one in found
+    ]
+    shown = table(("release", "it was", "by", "why", "when"), (), rows)
+    nothing = quiet(f"None of the last {compared} releases has changed it.")
+    link = f'<a href="/rules?rule={escape(quote(name, safe=""))}">What it counts now</a>'
+    return {
+        "about": f"<h2>{escape_name(name)}</h2>",
+        "releases": (shown if rows else nothing) + f"<p>{link}</p>",
+    }
+
+
 def timeline(several: Sequence[Mapping[str, Any]], now_us: int = 0) -> str:
     """Return who did what when, in order."""
     items = []

@@ -70,7 +70,8 @@ def detail(rule_id: str, answers: Answers, *, changes: bool) -> dict[str, str]:
         parts["counts"] = table(("limiter", "version"), heads, rows)
     else:
         parts["counts"] = quiet("No limiter that answers has this rule in force.")
-    history = ' <a href="/changes/history">History of changes</a>' if changes else ""
+    place = f"/changes/rule?rule={quote(rule_id, safe='', errors='replace')}"
+    history = f' <a href="{escape(place)}">Its history</a>' if changes else ""
     parts["more"] = errors + f'<p><a href="/rules">All rules</a>{history}</p>'
     return parts
 
