@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,18 @@ from sluicegate.testing import SeededChance
 S = 1_000_000
 FAILED: CallResult[object] = CallResult(ResultKind.FAILED)
 OK: CallResult[object] = CallResult(ResultKind.OK)
+
+
+@final
+class CountedChance:
+    """The middle of what chance may give, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.draws = 0
+
+    def draw(self) -> float:
+        self.draws += 1
+        return 0.5
 
 
 def breaker(**settings: object) -> Breaker:
@@ -128,6 +142,36 @@ def test_the_retry_after_is_exact_and_a_few_probes_close_it() -> None:
         probe.end_with(OK, at_us)
     assert call(gate, of("a"), ResultKind.OK, at_us)
     assert gate.stats().not_closed == 0
+
+
+def test_two_breakers_of_different_chance_open_for_different_times() -> None:
+    waits = []
+    for seed in (1, 2):
+        gate = Breaker(SeededChance(seed), BreakerSettings(open_us=4 * S))
+        for shard in ("a", "b"):
+            opened(gate, of(shard))
+            refusal = gate.admit(of(shard), 0)
+            assert isinstance(refusal, Decision)
+            waits.append(refusal.retry_after_us)
+    assert all(2 * S <= wait_us <= 4 * S for wait_us in waits)
+    assert len(set(waits)) == 4, "each opening has a draw of its own"
+
+
+def test_only_an_opening_draws() -> None:
+    chance = CountedChance()
+    gate = Breaker(chance)
+    ready = chance.draws
+    for kind in (ResultKind.OK, ResultKind.FAILED, ResultKind.CANCELLED, ResultKind.OK):
+        call(gate, of("a"), kind, 0)
+    assert chance.draws == ready
+    opened(gate, of("a"))
+    assert chance.draws == ready + 1
+    refusal = gate.admit(of("a"), 0)
+    assert isinstance(refusal, Decision)
+    for _ in range(10):  # probes that succeed close it
+        call(gate, of("a"), ResultKind.OK, refusal.retry_after_us)
+    assert gate.states()["a", "get", -1] == "closed"
+    assert chance.draws == ready + 1
 
 
 def test_a_result_from_before_the_opening_is_void() -> None:

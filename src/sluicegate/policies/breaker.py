@@ -18,6 +18,10 @@ the rest must not be stopped with it.
     permit.end_with(result, now_us)    how the call went, in the terms of `policies/call_result.py`
     permit.end(outcome, now_us)        if no more is known: DROPPED is a failure
 
+Only an opening uses chance, but what opens is known only when a call has ended, and a draw for each
+success would be felt. So one draw is kept ready, and another is drawn once an opening has used it.
+Nobody sees it before, so open times are spread as if each were drawn when its breaker opens.
+
 Cost: a look-up, two comparisons and a permit. Bounds: `keys_max` breakers; one that is open, or was
 used in the last `idle_us`, is never forgotten. What comes above that passes unjudged and is counted
 as `untracked`.
@@ -139,6 +143,7 @@ class Breaker:
         "_by_operation",
         "_chance",
         "_circuits",
+        "_draw",
         "_inflight",
         "_listeners",
         "_opened",
@@ -151,6 +156,7 @@ class Breaker:
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
+        self._draw = chance.draw()  # of the next opening
         self._circuits: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._listeners: list[BreakerListener] = []
         self._admitted = self._refused = self._inflight = self._opened = 0
@@ -232,9 +238,7 @@ class Breaker:
         """A call ended, with one of the kernel's three words."""
         self._inflight -= 1
         before = entry.circuit.generation
-        # Only what may open it draws; a draw a call would be felt.
-        draw = 0.0 if outcome == IGNORED else self._chance.draw()
-        entry.circuit.leave(generation, outcome, took_us, now_us, draw)
+        entry.circuit.leave(generation, outcome, took_us, now_us, self._draw)
         if entry.circuit.generation != before:
             entry.pressed = False
         self._count_opening(entry, before, now_us)
@@ -244,14 +248,16 @@ class Breaker:
         self._inflight -= 1
         before = entry.circuit.generation
         if generation == before:
-            entry.circuit.trip(now_us, self._chance.draw(), hint_us)
+            entry.circuit.trip(now_us, self._draw, hint_us)
             entry.pressed = True
         self._count_opening(entry, before, now_us)
 
     def _count_opening(self, entry: _Entry, generation_before: int, now_us: int) -> None:
         if entry.circuit.generation == generation_before:
             return
-        self._opened += entry.circuit.state != CLOSED
+        if entry.circuit.state != CLOSED:
+            self._opened += 1
+            self._draw = self._chance.draw()
         self._announce(entry, now_us)
 
     def _announce(self, entry: _Entry, now_us: int) -> None:
