@@ -3,8 +3,8 @@
 A slice in CI is 30,000 messages; SLUICEGATE_PROVE_MESSAGES is another number. Each channel's
 messages are counted at a node that is not killed.
 
-The history of a node holds half of what its log has in the end: a node that comes back reads the end
-of its log, and who reads too slowly is told of a gap.
+The history of a node holds half of what its log has in the end: a node that comes back reads the
+end of its log, and who reads too slowly is told of a gap.
 """
 
 from __future__ import annotations
