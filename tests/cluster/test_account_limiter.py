@@ -41,6 +41,35 @@ def test_a_step_of_any_size_is_held_when_it_does_not_conform_any_more_and_not_be
         assert 0.9 <= nodes.rate("a", 1) <= 1.1
 
 
+@pytest.mark.parametrize(("on_s", "off_s"), [(0.1, 0.4), (0.3, 0.7)])
+def test_pulses_that_are_over_before_the_news_of_them_pass_no_more_than_the_limit(
+    on_s: float, off_s: float
+) -> None:
+    """On average, and beyond that what is remembered once; who conforms then is let go."""
+    nodes = Nodes()
+    pulses = round(20 / (on_s + off_s))
+    for _ in range(pulses):
+        nodes.run(on_s, {"a": 5.0 * L * (on_s + off_s) / on_s})
+        nodes.run(off_s, {"a": 0.0})
+    assert 0.8 <= nodes.rate("a", 10) <= 1.05
+    assert nodes.rate("a", 20) * 20 - 20 <= 6.0, "a burst of one, and five"
+    nodes.run(4, {"a": 0.99 * L})
+    before = nodes.suppressed["a"]
+    nodes.run(5, {"a": 0.99 * L})
+    assert nodes.suppressed["a"] == before
+
+
+def test_who_let_too_much_in_at_once_is_let_go_when_it_conforms() -> None:
+    """What was let in beyond the limit is not taken back from traffic within it."""
+    nodes = Nodes()
+    nodes.run(0.1, {"a": 150.0 * L})
+    assert sum(nodes.admitted["a"]) > 8 * L, "or nothing is remembered"
+    nodes.run(4, {"a": 0.99 * L})
+    before = nodes.suppressed["a"]
+    nodes.run(5, {"a": 0.99 * L})
+    assert nodes.suppressed["a"] == before
+
+
 def test_who_conforms_is_never_rejected_though_members_come_and_go() -> None:
     nodes = Nodes()
     rates = {f"account {number}": 0.9 * L for number in range(4)}
