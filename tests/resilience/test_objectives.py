@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.resilience.client.calls import ResilientClient
+from sluicegate.resilience.client.metrics import dependency_families
+from sluicegate.resilience.client.metrics import families as client_families
 from sluicegate.resilience.faults.injector import FaultInjector
+from sluicegate.resilience.hosts.group import HostGroup
+from sluicegate.resilience.hosts.sources import list_source
 from sluicegate.resilience.objectives import Objective, Objectives, measure
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
@@ -20,7 +26,7 @@ from sluicegate.resilience.settings import resilience_settings
 from sluicegate.telemetry.prometheus import page
 from sluicegate.testing import HandClock
 
-ALERTS = Path(__file__).parents[2] / "deploy" / "resilience" / "alerts.yml"
+DEPLOY = Path(__file__).parents[2] / "deploy" / "resilience"
 MINUTE = 60_000_000
 
 
@@ -92,12 +98,38 @@ def test_an_application_is_counted_when_its_answer_begins() -> None:
     assert (good.value, bad.value) == (2, 1)
 
 
+def metric_names(found: Objectives) -> set[str]:
+    """Of a service with objectives that is protected, and calls others."""
+    shown = page(
+        [
+            *found.families(),
+            *families(Protection()),
+            *FaultInjector().families(),
+            *client_families({"search": ResilientClient(None, HostGroup(list_source(["a:1"])))}),
+            *dependency_families({}),
+        ]
+    )
+    parsed = list(text_string_to_metric_families(shown.decode()))
+    # A family that has no sample yet has its name, and is a counter if it is one.
+    return {
+        name
+        for family in parsed
+        for name in (family.name, f"{family.name}_total", *[one.name for one in family.samples])
+    }
+
+
+def test_the_dashboard_names_metrics_that_are_there() -> None:
+    text = (DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8")
+    used = set(re.findall(r"\bsluicegate_\w+", text))
+    assert len(used) > 20
+    assert used <= metric_names(objectives()[0])
+    assert all(panel["targets"] for panel in json.loads(text)["panels"])
+
+
 def test_the_alerts_name_metrics_and_labels_that_are_there() -> None:
     found, _ = objectives()
-    shown = page([*found.families(), *families(Protection()), *FaultInjector().families()])
-    parsed = list(text_string_to_metric_families(shown.decode()))
-    names = {sample.name for family in parsed for sample in family.samples}
-    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    names = metric_names(found)
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     for rule in rules:
         used = set(re.findall(r"sluicegate_\w+", rule["expr"]))
