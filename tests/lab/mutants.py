@@ -2,7 +2,8 @@
 
 A value, and no test: `test_mutants` plants each in a private copy of the package, plays the setup
 beside it, and wants the named invariant broken with the mutant and held without. The setups were
-found by the hunt with the mutant planted, and shrunk by it.
+found by the hunt with the mutant planted, and shrunk by it. Those in `BY_SCENARIO` break no
+invariant: they lose what a scenario claims.
 """
 
 from __future__ import annotations
@@ -362,5 +363,52 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "            if True:",
         "every class has samples",
         "dispatcher",
+    ),
+)
+
+
+class ScenarioMutant(NamedTuple):
+    """What is planted, and the scenario whose claim ours misses then."""
+
+    name: str
+    file: str  # in the package
+    old: str
+    new: str
+    scenario: str
+    case: str
+
+
+BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
+    ScenarioMutant(
+        "all wait in the same line",
+        "policies/queue/line_book.py",
+        "return request.criticality * self._lanes + self._numbers",
+        "return self._lanes + self._numbers",
+        "inversion",
+        "few locks",
+    ),
+    ScenarioMutant(
+        "long jobs are not cut",
+        "policies/request_units.py",
+        "return rows_each(shape, whole_mru, fixed_mru, ru * MILLI,",
+        "return rows_each(shape, whole_mru, fixed_mru, RU_MAX,",
+        "noisy-neighbour",
+        "10x",
+    ),
+    ScenarioMutant(
+        "bursts make no line longer",
+        "kernels/burst_allowance.py",
+        "self.us = int(self._held * max(",
+        "self.us = int(0 * max(",
+        "bursts",
+        "50/50 at 2x",
+    ),
+    ScenarioMutant(
+        "a long line is given up at once",
+        "kernels/burst_allowance.py",
+        "self._busy_since_us > self._pauses_us:",
+        "self._busy_since_us > 0:",
+        "bursts",
+        "50/50 at 2x",
     ),
 )

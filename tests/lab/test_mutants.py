@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from typing import Final
@@ -11,8 +10,8 @@ from typing import Final
 import pytest
 
 from tests.lab.hunt.copies import SOURCE, Copy, file_of
-from tests.lab.mutants import MUTANTS, Mutant
-from tests.prove.seeds import seeds
+from tests.lab.mutants import BY_SCENARIO, MUTANTS, Mutant, ScenarioMutant
+from tests.prove.seeds import seeds, whole
 
 IN_CI: Final = 6  # of them, others for each seed of the slice
 QUICK: Final = ("LIFO without expiry", "epoch check left out", "retry budget never charged")
@@ -34,7 +33,7 @@ def chosen() -> list[Mutant]:
     wish = seeds(full=1, part=1)
     if not wish:
         return []
-    if os.environ.get("SLUICEGATE_PROVE") == "full":
+    if whole():
         return list(MUTANTS)
     start = wish[0] * IN_CI
     return [MUTANTS[(start + n) % len(MUTANTS)] for n in range(IN_CI)]
@@ -58,6 +57,8 @@ def test_there_are_two_dozen_and_each_names_text_that_stands_once() -> None:
         assert text.count(mutant.old) == 1, mutant.name
         assert mutant.old != mutant.new
         assert json.loads(setup_of(mutant))["stage"] == mutant.stage
+    for other in BY_SCENARIO:
+        assert (SOURCE / other.file).read_text(encoding="utf-8").count(other.old) == 1, other.name
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.name in QUICK], ids=lambda m: m.name)
@@ -69,3 +70,14 @@ def test_the_quickest_are_caught(mutant: Mutant, copy: Copy) -> None:
 @pytest.mark.parametrize("mutant", chosen(), ids=lambda m: m.name)
 def test_every_mutant_is_caught(mutant: Mutant, copy: Copy) -> None:
     is_caught(mutant, copy)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("mutant", BY_SCENARIO if whole() else (), ids=lambda m: m.name)
+def test_what_breaks_no_invariant_loses_a_claim(mutant: ScenarioMutant, copy: Copy) -> None:
+    assert copy.misses_of(mutant.scenario, mutant.case) == [], "the code as it is loses nothing"
+    sound = copy.plant(mutant)
+    try:
+        assert copy.misses_of(mutant.scenario, mutant.case)
+    finally:
+        copy.put(mutant.file, sound)

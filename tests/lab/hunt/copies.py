@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, final
 
-from tests.lab.mutants import MUTANTS, Mutant
+from tests.lab.mutants import MUTANTS, Mutant, ScenarioMutant
 
 SOURCE: Final = Path(__file__).parents[3] / "src" / "sluicegate"
 CAUGHT: Final = Path(__file__).parent / "caught"
@@ -33,6 +33,19 @@ import json, sys
 from sluicegate.lab.hunt.setup import parse
 from sluicegate.lab.hunt.search import violations_of
 print(json.dumps([broken.invariant for broken in violations_of(parse(sys.stdin.read()))]))
+"""
+# Plays one case of a scenario with one seed, and prints which figures of ours miss their goals.
+CLAIM: Final = """
+import json, sys
+from dataclasses import replace
+from sluicegate.lab.scenario import run_trials
+from sluicegate.lab.scenarios import TABLE
+scenario, case = TABLE[sys.argv[1]], sys.argv[2]
+asked = [one for one in scenario.goals if not one.cases or case in one.cases]
+goals = tuple(replace(one, cases=()) for one in asked)
+played = replace(scenario, rigs={case: scenario.rigs[case]}, goals=goals)
+judged = run_trials(played, [scenario.ours], [1]).judge(scenario.ours)
+print(json.dumps([one.goal.figure for one in judged if not one.met]))
 """
 # Hunts on one stage for one invariant, and prints a small setup that breaks it.
 FIND: Final = """
@@ -76,7 +89,7 @@ class Copy:
         at_s = 1_000_000_000 + 10 * self._planted
         os.utime(path, (at_s, at_s))
 
-    def plant(self, mutant: Mutant) -> str:
+    def plant(self, mutant: Mutant | ScenarioMutant) -> str:
         """Put the mistake in; what stood there, to be put back."""
         sound = self.text(mutant.file)
         assert sound.count(mutant.old) == 1, f"{mutant.name}: its text must stand there once"
@@ -97,6 +110,12 @@ class Copy:
         )
         assert child.returncode == 0, child.stderr[-2_000:]
         return json.loads(child.stdout.splitlines()[-1])
+
+    def misses_of(self, scenario: str, case: str) -> list[str]:
+        """The figures that miss their goals in one case of a scenario."""
+        answer = self.run(CLAIM, scenario, case)
+        assert isinstance(answer, list)
+        return [str(figure) for figure in answer]
 
     def violations_of(self, setup: str) -> list[str]:
         """What breaks when it plays this setup."""
