@@ -166,7 +166,7 @@ def test_it_warns_of_nothing_that_is_fine() -> None:
         ("dependencies = { a = { count = 1001 } }", "give a number from 1 to 1,000"),
         ("dependencies = { a = { count = 600 }, b = { count = 600 } }", "name at most 1,000"),
         ("plan = { layers = 3 }", "resilience.plan.layers: 3 cannot be used; give a list"),
-        ("plan = { layers = ['x'] }", "plan.layers: 'x' cannot be used; give whole numbers"),
+        ("plan = { layers = ['x'] }", "plan.layers: ['x'] cannot be used; give a list of whole"),
         ("client = { retry = 5 }", "client.retry: 5 cannot be used"),
         ("faults = { rules = { a = { } } }", "faults.rules.a.delay_us"),
     ],

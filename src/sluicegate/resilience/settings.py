@@ -42,7 +42,7 @@ from sluicegate.resilience.plan_settings import (
     PlanSettings,
 )
 from sluicegate.resilience.server.degradation import check_switches
-from sluicegate.resilience.tables import build, build_at, table_of
+from sluicegate.resilience.tables import build, table_of
 
 WEIGHTS: Final = ("learned", "light", "heavy")
 ENDPOINTS_MAX: Final = 1_000
@@ -148,7 +148,7 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
             )
     endpoints = table_of("resilience.endpoints", values.pop("endpoints", {}))
     values["endpoints"] = {
-        path: build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
+        path: build(f'resilience.endpoints."{path}"', EndpointSettings, found, {})
         for path, found in endpoints.items()
     }
     callers = table_of("resilience.callers", values.pop("callers", {}))
@@ -158,24 +158,18 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     }
     dependencies = table_of("resilience.dependencies", values.pop("dependencies", {}))
     values["dependencies"] = {
-        name: build_at(f"resilience.dependencies.{name}", DependencySettings, found)
+        name: build(f"resilience.dependencies.{name}", DependencySettings, found, {})
         for name, found in dependencies.items()
     }
     values["client"] = client_settings(table_of("resilience.client", values.pop("client", {})))
     values["faults"] = fault_settings(table_of("resilience.faults", values.pop("faults", {})))
     objectives = table_of("resilience.objectives", values.pop("objectives", {}))
     values["objectives"] = tuple(
-        _objective(f"resilience.objectives.{endpoint}", endpoint, found)
+        _objective(f'resilience.objectives."{endpoint}"', endpoint, found)
         for endpoint, found in objectives.items()
     )
-    plan = dict(table_of("resilience.plan", values.pop("plan", {})))
-    if isinstance(plan.get("layers"), list):
-        plan["layers"] = tuple(plan["layers"])
-    values["plan"] = build("resilience.plan", PlanSettings, plan, {})
+    values["plan"] = build("resilience.plan", PlanSettings, values.pop("plan", {}), {})
     values["degrade"] = table_of("resilience.degrade", values.get("degrade", {}))
-    bypass = values.get("bypass")
-    if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
-        values["bypass"] = tuple(bypass)
     return build("resilience", Resilience, values, {})
 
 
@@ -183,4 +177,4 @@ def _objective(path: str, endpoint: str, table: object) -> Objective:
     values = table_of(path, table)
     if "share" not in values:
         raise BadValue(f"{path}.share", None, "give the share that is to go well, as 0.999")
-    return build_at(path, Objective, {**values, "endpoint": endpoint})
+    return build(path, Objective, {**values, "endpoint": endpoint}, {})

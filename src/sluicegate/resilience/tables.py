@@ -12,29 +12,31 @@ T = TypeVar("T")
 
 
 def build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
-    """Return the settings of this class; a refusal names the field by its whole path."""
+    """Return the settings of this class; any refusal names the field by its whole path."""
     # A compiled class keeps its types, an interpreted one their text.
     known = {
         one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type)
         for one in fields(settings)  # type: ignore[arg-type]
     }
-    values = table_of(path, table)
+    values = dict(table_of(path, table))
     for name, value in values.items():
         if name not in known:
             raise BadValue(f"{path}.{name}", value, f"give one of {', '.join(known)}")
-        kinds = _KINDS.get(known[name])
-        if kinds is not None and type(value) not in kinds[0]:
-            raise BadValue(f"{path}.{name}", value, f"give {kinds[1]}")
-    return settings(**{**defaults, **values})
-
-
-def build_at(path: str, settings: type[T], table: object) -> T:
-    """Return the settings of one of many; what they refuse themselves is named by its path too."""
+        if known[name] in _KINDS:
+            kinds, meant = _KINDS[known[name]]
+            if type(value) not in kinds:
+                raise BadValue(f"{path}.{name}", value, f"give {meant}")
+        elif known[name] in _LISTS:
+            kind, meant = _LISTS[known[name]]
+            if type(value) not in {list, tuple} or any(type(one) is not kind for one in value):
+                raise BadValue(f"{path}.{name}", value, f"give {meant}")
+            values[name] = tuple(value)
     try:
-        return build(path, settings, table, {})
+        return settings(**{**defaults, **values})
     except BadValue as error:
         if error.field.startswith(path):
             raise
+        # A policy names itself, and cannot know which table of which file it was made from.
         field = error.field.rpartition(".")[2]
         raise BadValue(f"{path}.{field}", error.value, error.remedy) from None
 
@@ -42,7 +44,7 @@ def build_at(path: str, settings: type[T], table: object) -> T:
 def table_of(path: str, value: object) -> Mapping[str, Any]:
     """Return a table as it is; refuse anything else."""
     if not isinstance(value, dict):
-        raise BadValue(path, value, f"write it as a table, [{path.partition('.')[2] or path}]")
+        raise BadValue(path, value, f"write it as a table, [{path.removeprefix('resilience.')}]")
     return value
 
 
@@ -52,6 +54,8 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "float": ((int, float), "a number"),
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a text"),
-    "tuple[str, ...]": ((tuple,), "a list of texts"),
-    "tuple[int, ...]": ((tuple,), "a list of whole numbers"),
+}
+_LISTS: Final[Mapping[str, tuple[type, str]]] = {
+    "tuple[str, ...]": (str, "a list of texts"),
+    "tuple[int, ...]": (int, "a list of whole numbers"),
 }

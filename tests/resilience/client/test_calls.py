@@ -145,6 +145,14 @@ def test_settings_are_read_from_toml_and_a_wrong_one_is_named() -> None:
         ({"breaker": {"open": 1}}, "client.breaker.open"),
         ({"retry": 3}, "client.retry"),
         ({"timeout_us": "3s"}, "client.timeout_us"),
+        ({"retry": {"attempts": 3}}, "client.retry.attempts: 3 "),
+        ({"retry": {"attempts": [3, 3]}}, "client.retry.attempts"),
+        ({"retry": {"attempts": ["3", 1, 1, 1]}}, "client.retry.attempts"),
+        ({"retry": {"attempts": [1.5, 1, 1, 1]}}, "client.retry.attempts"),
+        ({"breaker": {"on_pressure": "open"}}, "client.breaker.on_pressure"),
+        ({"throttle": {"multiplier": "2"}}, "client.throttle.multiplier"),
+        ({"hedge": True}, r"client.hedge: True .* \[client.hedge\]"),
+        ({"hedge": {"least_class": 1}}, "client.hedge.least_class"),
     ):
         with pytest.raises(BadValue, match=path):
             client_settings(wrong)

@@ -12,11 +12,10 @@ minute.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar, final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 from sluicegate.contracts.criticality import parse_criticality
-from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.breaker import TRIP_ON_PRESSURE, BreakerSettings
@@ -25,8 +24,7 @@ from sluicegate.policies.hedge import HedgeSettings
 from sluicegate.policies.retry import WHEN_TOLD, RetrySettings
 from sluicegate.policies.retry_budget import RetryBudgetSettings
 from sluicegate.policies.settings import check_ranges
-
-T = TypeVar("T")
+from sluicegate.resilience.tables import build, table_of
 
 _BREAKER: Final[dict[str, Any]] = {
     "failures_in_row": 20,
@@ -36,6 +34,12 @@ _BREAKER: Final[dict[str, Any]] = {
 }
 _THROTTLE: Final[dict[str, Any]] = {"history_us": 2_000_000}
 _RETRY: Final[dict[str, Any]] = {"on_overload": WHEN_TOLD}
+_PARTS: Final[Mapping[str, tuple[type[Any], Mapping[str, Any]]]] = {
+    "retry": (RetrySettings, _RETRY),
+    "retry_budget": (RetryBudgetSettings, {}),
+    "breaker": (BreakerSettings, _BREAKER),
+    "throttle": (ClientThrottleSettings, _THROTTLE),
+}
 
 
 def _breaker() -> BreakerSettings:
@@ -72,37 +76,13 @@ class ClientSettings:
 def client_settings(table: Mapping[str, Any]) -> ClientSettings:
     """Return the settings of a `[client]` table, whose parts are tables of their own."""
     values = dict(table)
-    parts: dict[str, Any] = {
-        "retry": _part("retry", RetrySettings, _RETRY, values),
-        "retry_budget": _part("retry_budget", RetryBudgetSettings, {}, values),
-        "breaker": _part("breaker", BreakerSettings, _BREAKER, values),
-        "throttle": _part("throttle", ClientThrottleSettings, _THROTTLE, values),
-    }
+    for name, (settings, defaults) in _PARTS.items():
+        if name in values:
+            values[name] = build(f"client.{name}", settings, values[name], defaults)
     if "hedge" in values:
-        parts["hedge"] = _part("hedge", HedgeSettings, {}, values)
-    return _build("client", ClientSettings, values | parts)
-
-
-def _part(name: str, settings: type[T], defaults: Mapping[str, Any], values: dict[str, Any]) -> T:
-    table = values.pop(name, {})
-    if not isinstance(table, dict):
-        raise BadValue(f"client.{name}", table, f"write it as a table, [client.{name}]")
-    if isinstance(table.get("attempts"), list):
-        table = table | {"attempts": tuple(table["attempts"])}
-    if isinstance(table.get("least_class"), str):
-        path = f"client.{name}.least_class"
-        table = table | {"least_class": parse_criticality(table["least_class"], field=path)}
-    return _build(f"client.{name}", settings, {**defaults, **table})
-
-
-def _build(path: str, settings: type[T], values: Mapping[str, Any]) -> T:
-    names = {one.name: one.default for one in fields(settings)}  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in names:
-            raise BadValue(f"{path}.{name}", value, f"give one of {', '.join(names)}")
-        if isinstance(names[name], int) and (
-            not isinstance(value, int) or isinstance(value, bool) != isinstance(names[name], bool)
-        ):
-            kind = "true or false" if isinstance(names[name], bool) else "a whole number"
-            raise BadValue(f"{path}.{name}", value, f"give {kind}")
-    return settings(**values)
+        hedge = dict(table_of("client.hedge", values["hedge"]))
+        if "least_class" in hedge:
+            path = "client.hedge.least_class"
+            hedge["least_class"] = parse_criticality(str(hedge["least_class"]), field=path)
+        values["hedge"] = build("client.hedge", HedgeSettings, hedge, {})
+    return build("client", ClientSettings, values, {})

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.settings import check_ranges, one_of, part_of
-from sluicegate.resilience.tables import build, build_at, table_of
+from sluicegate.resilience.tables import build, table_of
 
 FIXED: Final = "fixed"
 EVEN: Final = "even"
@@ -106,8 +106,6 @@ def fault_settings(table: Mapping[str, Any]) -> FaultSettings:
     values = dict(table)
     rules = table_of("faults.rules", values.pop("rules", {}))
     values["rules"] = {
-        name: build_at(f"faults.rules.{name}", FaultRule, found) for name, found in rules.items()
+        name: build(f"faults.rules.{name}", FaultRule, found, {}) for name, found in rules.items()
     }
-    if isinstance(values.get("bypass"), list):
-        values["bypass"] = tuple(values["bypass"])
     return build("faults", FaultSettings, values, {})
