@@ -157,6 +157,16 @@ def test_what_it_cannot_drill_is_refused_in_a_line(
     assert message in capsys.readouterr().err
 
 
+def test_the_variable_port_is_the_drills_whatever_the_shell_has(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORT", "of the shell")
+    says = "import os; raise SystemExit('PORT=' + os.environ['PORT'])"
+    assert drill("--", sys.executable, "-c", says) == 1
+    named, ended = re.findall(r"PORT, (\d+)|PORT=(\d+)", capsys.readouterr().err)
+    assert named[0] == ended[1]
+
+
 def test_a_service_that_ends_is_told_with_its_last_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -26,7 +26,7 @@ def started(
         f"SLUICEGATE_DRILL_{name.upper()}": value for name, value in values.items()
     }
     if "port" in values:
-        environment.setdefault("PORT", values["port"])
+        environment["PORT"] = values["port"]  # whatever it is in the shell that started the drill
     with tempfile.TemporaryFile() as printed:
         try:
             process = subprocess.Popen(

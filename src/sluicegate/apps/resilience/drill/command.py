@@ -136,6 +136,9 @@ async def _play(
         with contextlib.ExitStack() as stack:
             alive: Callable[[], None] = _nothing
             if arguments.command:
+                if "port" in values and not any("{port}" in word for word in arguments.command):
+                    port = values["port"]
+                    _progress(f"CMD has no {{port}}: it must listen on the variable PORT, {port}")
                 process, printed = stack.enter_context(started(arguments.command, values))
 
                 def alive() -> None:
