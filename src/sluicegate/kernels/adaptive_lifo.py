@@ -142,6 +142,11 @@ class AdaptiveLifo(Generic[T]):
     def __len__(self) -> int:
         return self.length
 
+    @property
+    def newest(self) -> QueueEntry[T] | None:
+        """The one that joined last, to look at."""
+        return self._newest
+
     def push(
         self,
         item: T,

@@ -89,6 +89,24 @@ def test_who_arrived_in_the_future_or_whose_clock_went_back_has_waited_in_line_a
     assert Waiter(Request("k", arrived_us=3), 5).since_us == 3
 
 
+@pytest.mark.parametrize(("critical", "least"), [(8, 780), (12, 780)])
+def test_what_ends_at_one_instant_refuses_no_critical_work_for_the_sake_of_younger_bulk(
+    critical: int, least: int
+) -> None:
+    """608 of 800 were served, and 424 where half as much again came; the rest had gone to BULK."""
+    book, removed = LineBook(QueueSettings(places=8, adaptive_target=False)), list[LineRemoval]()
+    served = 0
+    for begin_us in range(1_000 * MS, 3_000 * MS, 20 * MS):
+        for _ in range(critical):
+            joined(book, begin_us + 1 * MS, removed, CRITICAL)
+        for _ in range(4 if critical > 8 else 8):
+            joined(book, begin_us + 19 * MS, removed, BULK)
+        for _ in range(8):
+            found = book.next(begin_us + 20 * MS, removed)
+            served += found is not None and found.request.criticality is CRITICAL
+    assert served >= least
+
+
 def test_who_has_no_room_goes_at_once_and_says_so_itself() -> None:
     book, removed = LineBook(QueueSettings(length_max=2)), list[LineRemoval]()
     lowest = joined(book, 0, removed, BULK)

@@ -16,6 +16,9 @@ deadline.
 The rule counts from the door: a unit has waited since it arrived there, if that is known, and the
 rest (`wait_us_max`, the bounds of a short line) since it joined.
 
+Nobody goes by the rule for the sake of a lower class: where all of a line have stood too long and
+others who matter less wait, the oldest is served (work that ends at one instant makes such lines).
+
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
@@ -324,12 +327,20 @@ class LineBook:
                 delay_us = now_us - waiter.since_us
                 if self.burst.us:
                     delay_us = max(0, delay_us - self.burst.us)
-                if not rule.drop(delay_us, now_us):
+                if not rule.drop(delay_us, now_us) or self._makes_way_below(lane, now_us):
                     break
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us
                 self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
                 entry = line.oldest
+
+    def _makes_way_below(self, lane: int, now_us: int) -> bool:
+        """Whether only a lower class would have its place: all of its own have stood too long."""
+        newest = self._lines[lane].newest
+        if newest is None or not self._lower_class_waits(lane):
+            return False
+        bound_us = 2 * self._rules[lane].target_us() + self.burst.us
+        return now_us - newest.item.since_us > bound_us
 
     def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
         """Its time is over."""
