@@ -100,10 +100,12 @@ def test_an_application_is_counted_when_its_answer_begins() -> None:
 
 def metric_names(found: Objectives) -> set[str]:
     """Of a service with objectives that is protected, and calls others."""
+    protection = Protection()
+    protection.stress.record_loop_lag(0, 0)
     shown = page(
         [
             *found.families(),
-            *families(Protection()),
+            *families(protection),
             *FaultInjector().families(),
             *client_families({"search": ResilientClient(None, HostGroup(list_source(["a:1"])))}),
             *dependency_families({}),
