@@ -10,8 +10,10 @@ from sluicegate.lab.drills.record import (
     SERVED,
     UNANSWERED,
     UNSENT,
+    ErrorText,
     LoadRecord,
     StreamRecord,
+    error_word,
     slice_of,
 )
 
@@ -133,3 +135,13 @@ def test_a_generator_that_measured_itself_makes_the_run_void(
 def test_one_at_its_bounds_does_not() -> None:
     streams = {"a": stream_record(*((at, 1, SERVED) for at in range(1_000)))}
     assert record(late_p99_us=5_000, busy=0.8, unsent=1, **streams).void_reasons() == []
+
+
+def test_what_a_reply_means_is_told_by_its_error_or_by_a_denied_check() -> None:
+    denied = [0, 0, 1_000, 1_000, 100, b"critical", b"rate_limited", b"", 0]
+    assert error_word(denied) == "rate_limited"
+    assert error_word([1, *denied[1:]]) == ""
+    assert error_word([0, b"a page of rows"]) == ""
+    assert error_word(None) == "NIL"
+    assert error_word(ErrorText("BUSY shed")) == "BUSY"
+    assert error_word(b"a value") == error_word([]) == ""

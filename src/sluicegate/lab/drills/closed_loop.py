@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.lab.drills import generator
-from sluicegate.lab.drills.generator import NIL, new_reader
+from sluicegate.lab.drills.generator import new_reader
 from sluicegate.lab.drills.grpc_calls import GrpcCall, GrpcNumbers, GrpcReplies
 from sluicegate.lab.drills.load import CONNECTIONS_MAX, DEPTH_MAX, DrillLoad
-from sluicegate.lab.drills.record import ErrorText, LoadRecord
+from sluicegate.lab.drills.record import LoadRecord, error_word
 from sluicegate.policies.settings import within
 from sluicegate.system import now_us
 
@@ -139,9 +139,7 @@ class _Callers:
         count = 0
         reply = reader.gets()
         while reply is not False:
-            word = SERVED
-            if reply is None or isinstance(reply, ErrorText):
-                word = NIL if reply is None else str(reply).partition(" ")[0]
+            word = error_word(reply)
             answers[word] = answers.get(word, 0) + 1
             count += 1
             reply = reader.gets()

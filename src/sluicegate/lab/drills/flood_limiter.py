@@ -3,7 +3,9 @@
 What `flood` asks of the dispatcher, of the doors of the rate-limit service: it answers inside the
 loop too, so what stands in line stands in sockets. The crowd asks for what has room, then for what
 is far over its limit, and is refused as fast as it asks. The caller that matters has half as much
-again as it needs. The control has it ask as one of the crowd, without its class.
+again as it needs, and all that it asks is admitted: the limiter sheds, since its loop is full, and
+goes by what rules and claims say that a check matters. The control has it ask as one of the crowd,
+without its class.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ PATH: Final = "/drill"
 DOMAIN: Final = "drill"
 KEY: Final = "caller"
 
-_PATHS: Final = "version: 1\nrules:\n" + "".join(
+SERVED_MIN: Final = 0.999
+
+_CLAIMS: Final = f"version: 1\ncallers: {{names: {{{CRITICAL.name}: CRITICAL}}}}\nrules:\n"
+_PATHS: Final = _CLAIMS + "".join(
     f"  - {{rule_id: {name}, resource_path: {PATH}/{name}, limit: {limit}, window_seconds: 1}}\n"
     for name, limit in LIMITS.items()
 )
 _MESH: Final = f"domain: {DOMAIN}\ndescriptors:\n" + "".join(
     f"  - key: {KEY}\n    value: {name}\n"
+    f"    priority: {CRITICAL.criticality if name == CRITICAL.name else CROWD.criticality}\n"
     f"    rate_limit: {{unit: second, requests_per_unit: {limit}}}\n"
     for name, limit in LIMITS.items()
 )
@@ -85,7 +91,7 @@ def _drill(setting: DrillSetting, *, grpc: bool) -> DrillOutcome:
             for about in (UNBOUNDED, BOUNDED)
             for size, more_ms in SIZES.items()
         }
-        return play_each(setting, stream, WARM_US, "CRITICAL", loops)
+        return play_each(setting, stream, WARM_US, "CRITICAL", loops, SERVED_MIN)
 
 
 def _commands(
@@ -94,7 +100,7 @@ def _commands(
     """The check that a caller makes, about itself or another."""
     if grpc:
         return (rate_limit_call(asks.token, DOMAIN, KEY, about),)
-    return (command("SG.CHECK", about, f"{PATH}/{about}"),)
+    return (command("SG.CHECK", about, f"{PATH}/{about}", "PRIORITY", asks.criticality),)
 
 
 RESP: Final = Drill(

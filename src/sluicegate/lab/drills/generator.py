@@ -34,6 +34,7 @@ from sluicegate.lab.drills.record import (
     ErrorText,
     LoadRecord,
     StreamRecord,
+    error_word,
 )
 from sluicegate.lab.measures import quantile
 from sluicegate.system import now_us
@@ -43,7 +44,6 @@ HELLO_S_MAX: Final = 10.0  # for one connection to be made and greeted
 BEGIN_US: Final = 100_000  # from when all are ready to the first instant
 BATCH_US: Final = 200  # what is due within is sent together
 ERROR_WORDS_MAX: Final = 200  # kinds of errors that are told apart
-NIL: Final = "NIL"
 _READ_BYTES: Final = 1 << 18
 _SPIN_US: Final = 50
 
@@ -299,10 +299,8 @@ class Generator:
         while reply is not False:
             at = pending.popleft()
             took[at] = elapsed_us - due[at]
-            if reply is None or isinstance(reply, ErrorText):
-                results[at] = self._number(reply)
-            else:
-                results[at] = SERVED
+            word = error_word(reply)
+            results[at] = self._number(word) if word else SERVED
             self._pending -= 1
             pool.pending -= 1
             reply = reader.gets()
@@ -323,9 +321,8 @@ class Generator:
             connection.pool.idle.remove(connection)
         self._epoll.unregister(connection.file)
 
-    def _number(self, reply: ErrorText | None) -> int:
+    def _number(self, word: str) -> int:
         """Return the number of an error's first word."""
-        word = NIL if reply is None else str(reply).partition(" ")[0]
         number = self._error_words.get(word)
         if number is None:
             if len(self._error_words) >= ERROR_WORDS_MAX:

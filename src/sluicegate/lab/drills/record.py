@@ -33,8 +33,24 @@ UNSENT_MAX: Final = 0.001  # of all that was due
 US: Final = 1_000_000
 
 
+NIL: Final = "NIL"
+_CHECK_VALUES: Final = 9  # of a limiter's reply to SG.CHECK, of which this is the reason
+_CHECK_REASON: Final = 6
+
+
 class ErrorText(SluicegateError):  # noqa: N818 - it names the thing
     """An error reply."""
+
+
+def error_word(reply: object) -> str:
+    """Return the first word of an error, or why a check was denied; empty if it was served."""
+    if reply is None:
+        return NIL
+    if isinstance(reply, ErrorText):
+        return str(reply).partition(" ")[0]
+    if isinstance(reply, list) and len(reply) == _CHECK_VALUES and reply[0] == 0:
+        return bytes(reply[_CHECK_REASON]).decode()
+    return ""
 
 
 @final
