@@ -29,6 +29,7 @@ from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.service.background import Background
 from sluicegate.service.settings import settings_from
 from sluicegate.testing import HandClock
+from tests.engines.child import PATIENCE_S
 
 ANYBODY = Identity("shop", (), {ANY_TABLE: EVERY_TABLE_GRANT})
 
@@ -113,19 +114,51 @@ def test_places_of_several_shards_enter_by_shard() -> None:
     asyncio.run(story())
 
 
-def test_a_read_is_given_up_at_its_deadline() -> None:
+async def at_rest(app: KvApp) -> None:
+    """Until nothing is under way."""
+    async with asyncio.timeout(PATIENCE_S):
+        while app.chain.stack.stats().under_way:
+            await asyncio.sleep(0.005)
+
+
+def test_a_read_is_given_up_at_its_deadline_and_holds_its_place_until_the_engine_has_ended() -> (
+    None
+):
+    """Else an engine that stands still is sent more and more that nobody waits for."""
+
     async def story() -> None:
-        async with dispatcher("--engine", "faulty+memory:?slots=1&work_ms=1500") as one:
+        async with dispatcher("--engine", "faulty+memory:?slots=1&work_ms=300") as one:
             # The book of tables is read through the same slow engine; that has been waited for.
             now_us = one.clock.now_us()
-            call = CallContext(ANYBODY, deadline_us=now_us + 200_000)
+            call = CallContext(ANYBODY, deadline_us=now_us + 50_000)
             answer = one.dispatcher.get("t", b"p", b"", call)
             assert isinstance(answer, Awaitable)
             with pytest.raises(Refused) as error:
                 await answer
             assert error.value.decision.reason is DEADLINE
-            assert one.clock.now_us() - now_us < 1_400_000
-            assert one.chain.stack.stats().under_way == 0
+            assert one.clock.now_us() - now_us < 280_000
+            assert one.chain.stack.stats().under_way == 1
+            await at_rest(one)
+            assert one.clock.now_us() - now_us >= 280_000
+
+    asyncio.run(story())
+
+
+def test_no_more_than_the_places_are_in_an_engine_that_stands_still() -> None:
+    async def story() -> None:
+        faulty = "faulty+memory:?slots=1&work_ms=150"
+        async with dispatcher("--engine", faulty, "--places", "4", "--hot", "off") as one:
+            outcomes: list[object] = []
+            for turn in range(8):
+                call = CallContext(ANYBODY, deadline_us=one.clock.now_us() + 10_000)
+                try:
+                    answer = one.dispatcher.get("t", b"%d" % turn, b"", call)
+                    outcomes.append(await answer if isinstance(answer, Awaitable) else answer)
+                except Refused as error:
+                    outcomes.append(error)
+                assert one.chain.stack.stats().under_way == min(turn + 1, 4)
+            assert all(isinstance(outcome, Refused) for outcome in outcomes)
+            await at_rest(one)
 
     asyncio.run(story())
 
@@ -319,7 +352,7 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes(
     asyncio.run(story())
 
 
-def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
+def test_who_gives_up_amid_a_multi_get_holds_nothing_once_the_engine_has_ended() -> None:
     async def story() -> None:
         async with dispatcher(*PLENTY) as one:
             places = await heavy(one, "t", 16)
@@ -331,7 +364,7 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
                 await asyncio.gather(task, return_exceptions=True)
                 await asyncio.sleep(0)
                 assert one.dispatcher.memory.size_bytes == 0
-                assert one.chain.stack.stats().under_way == 0
+                await at_rest(one)
 
     asyncio.run(story())
 

@@ -69,7 +69,16 @@ class AnswerMemory(Protocol):
 class Admission:
     """The way into one chain."""
 
-    __slots__ = ("_chain", "_clock", "_refusals", "_spans", "_stack", "_supply", "_watch")
+    __slots__ = (
+        "_abandoned",
+        "_chain",
+        "_clock",
+        "_refusals",
+        "_spans",
+        "_stack",
+        "_supply",
+        "_watch",
+    )
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class Admission:
         """`watch` is told which operations the engine has answered, and which not."""
         self._refusals = refusals
         self._spans = spans
+        self._abandoned: set[StackPermit] = set()  # given up, while the engine goes on with it
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock
@@ -205,7 +215,10 @@ class Admission:
             raise
 
     def guarded(self, permit: StackPermit, work: Awaitable[T]) -> asyncio.Future[T]:
-        """Work that goes on by itself, and whose permit ends even if it never begins."""
+        """Work that goes on by itself, and whose permit ends even if it never begins.
+
+        What was given up meanwhile keeps its place, as `in_time` says.
+        """
         task = asyncio.ensure_future(work)
         task.add_done_callback(partial(self._release, permit))
         return task
@@ -262,6 +275,7 @@ class Admission:
 
     def _abandon(self, permit: StackPermit, task: asyncio.Future[T], outcome: Outcome) -> None:
         """End the permit when the work has ended; an engine that never answers has lost it."""
+        self._abandoned.add(permit)
         loop = asyncio.get_running_loop()
         lost = loop.call_later(LOST_S, self._end_abandoned, permit, task, outcome)
 
@@ -276,10 +290,12 @@ class Admission:
     ) -> None:
         if task.done() and not task.cancelled():
             task.exception()  # nobody else will ask for it
+        self._abandoned.discard(permit)
         permit.end(outcome, self._clock.now_us())
 
     def _release(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
-        permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended
+        if permit not in self._abandoned:
+            permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended
 
 
 def attributes_of(rows: int, size_bytes: int | None = None) -> dict[str, str]:
