@@ -154,6 +154,14 @@ def test_charts_are_read_and_zoomed_by_pointer_and_by_keyboard(
         expect(said).to_have_text("")
 
 
+def test_what_limiters_count_of_a_rule_is_looked_at_again(chromium: Browser, fleet: Fleet) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/rules?rule=playback")
+        before = page.locator("#counts").inner_text()
+        fleet.limiter.check("bob", "/api/v1/playback")
+        expect(page.locator("#counts")).not_to_have_text(before)
+
+
 def test_numbers_change_without_a_reload_and_stand_still_when_paused(
     chromium: Browser, fleet: Fleet
 ) -> None:

@@ -26,7 +26,7 @@ from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import DISPATCHER, LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import RulebookAccess
-from sluicegate.apps.console.script import LAB_SCRIPT, WORK_SCRIPT
+from sluicegate.apps.console.script import LAB_SCRIPT, RULE_SCRIPT, WORK_SCRIPT
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.sessions import Sessions
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -259,8 +259,8 @@ class ConsoleHandler(HttpHandler):
         return by.name if self.access.anonymous is None else ""
 
     def _render(self, page: str, parts: Mapping[str, str], by: Identity, *, title: str = "") -> str:
-        """A page that is not live; those where rules are changed have a script of their own."""
-        script = {"changes": WORK_SCRIPT, "lab": LAB_SCRIPT}.get(page, "")
+        """A page that is not live; some have a script of their own."""
+        script = {"changes": WORK_SCRIPT, "lab": LAB_SCRIPT, "rules": RULE_SCRIPT}.get(page, "")
         who, optional = self._who(by), self._optional
         return frame.render(
             page, parts, who=who, live=False, title=title, script=script, optional=optional

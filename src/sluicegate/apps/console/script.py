@@ -215,6 +215,21 @@ if (form) {
 }
 """
 
+# Of one rule: what limiters count of it, looked at again each two seconds.
+RULE_SCRIPT: Final = """
+const counts = document.getElementById("counts");
+if (counts) setInterval(async () => {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok || answer.redirected) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const now = page.getElementById("counts");
+    if (now && now.innerHTML !== counts.innerHTML) counts.innerHTML = now.innerHTML;
+  } catch { }
+}, 2000);
+"""
+
 # Of a run in the lab: what it prints, each second until it has ended.
 LAB_SCRIPT: Final = """
 const output = document.getElementById("output");
