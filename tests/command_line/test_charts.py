@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from sluicegate.command_line.charts import (
+from sluicegate.command_line.charts import LABEL_TALL, (
     BarSegment,
     Curve,
     axis_ticks,
@@ -56,8 +56,9 @@ def test_a_line_is_where_its_values_are() -> None:
 
 
 def test_labels_keep_their_order_and_cover_none_of_each_other() -> None:
-    assert spread_labels([10, 12, 100], 190) == [10, 24, 100]
-    assert spread_labels([180, 189, 190], 190) == [162, 176, 190]
+    tall = LABEL_TALL
+    assert spread_labels([10, 12, 100], 190) == [10, 10 + tall, 100]
+    assert spread_labels([180, 189, 190], 190) == [190 - 2 * tall, 190 - tall, 190]
     assert spread_labels([], 190) == []
 
 
