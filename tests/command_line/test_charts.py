@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from sluicegate.command_line.charts import LABEL_TALL, (
+from sluicegate.command_line.charts import (
+    LABEL_TALL,
     BarSegment,
     Curve,
     axis_ticks,
