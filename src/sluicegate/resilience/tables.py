@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, Final, TypeVar
 
 from sluicegate.contracts.errors import BadValue
@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 def build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
     """Return the settings of this class; any refusal names the field by its whole path."""
-    # A compiled class keeps its types, an interpreted one their text.
-    known = {
-        one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type)
-        for one in fields(settings)  # type: ignore[arg-type]
-    }
+    known = {one.name: _kind_of(one) for one in fields(settings)}  # type: ignore[arg-type]
     values = dict(table_of(path, table))
     for name, value in values.items():
         if name not in known:
@@ -46,6 +42,16 @@ def table_of(path: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BadValue(path, value, f"write it as a table, [{path.removeprefix('resilience.')}]")
     return value
+
+
+def _kind_of(field: Field[Any]) -> str:
+    """Return its type as it is written; a compiled class keeps the type, and not what is in it."""
+    if not isinstance(field.type, type):
+        return str(field.type)
+    if field.type is not tuple:
+        return field.type.__name__
+    first = next(iter(field.default), "") if isinstance(field.default, tuple) else ""
+    return f"tuple[{type(first).__name__}, ...]"
 
 
 _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
