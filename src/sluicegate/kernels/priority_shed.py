@@ -23,9 +23,6 @@ histogram with a place for every level: a sample of the last thousand units, whi
 ten of a class that is one in a hundred of what comes. `levels_kept` are never shed, so a wrong
 signal cannot shut the door. While nothing comes, the mark opens by its raise of all levels.
 
-The first `spared` levels of a tick stay as they are: where nobody who matters more comes, a cut
-gains nothing for anybody.
-
 `floor` lets that share of what is above the mark pass, outside hard overload, so that no level
 starves unseen. It is the same for all levels, with the draw of each unit; so a more important unit
 is never refused where a less important one with the same draw is admitted.
@@ -194,22 +191,11 @@ class PriorityShed:
             return True
         return not self._hard and draw < self._floor
 
-    def first(self) -> int:
-        """The most important level of which anything came lately; their number if nothing did."""
+    def tick(self, overloaded: bool, hard: bool = False) -> int:
+        """End a window: move the mark, and let the counts decay. The levels admitted whole."""
         counts = self._counts
-        for level, count in enumerate(counts):
-            if count > 0:
-                return level
-        return len(counts)
-
-    def tick(self, overloaded: bool, hard: bool = False, spared: int = 0) -> int:
-        """End a window: move the mark, and let the counts decay. The levels admitted whole.
-
-        The first `spared` levels are not cut, but stay as they are.
-        """
-        counts, before = self._counts, self.mark
-        mark = move_mark(counts, before, overloaded, self._cut_permille, self._raise_permille)
-        self.mark = max(mark, min(before, spared * PERMILLE), self._levels_kept * PERMILLE)
+        mark = move_mark(counts, self.mark, overloaded, self._cut_permille, self._raise_permille)
+        self.mark = max(mark, self._levels_kept * PERMILLE)
         self._hard = hard
         keep_permille = self._keep_permille
         for level, count in enumerate(counts):

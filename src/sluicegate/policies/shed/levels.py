@@ -7,11 +7,6 @@ and help nothing. Cohorts of callers change each `rotate_us`, so nobody is unluc
 cohort at the mark is admitted in part, by chance. `spread="key"` spreads by key instead of caller,
 so that few callers share the refusals evenly.
 
-The most important class of those who come is refused in hard overload alone that has lasted for a
-window, when its own callers would be too late. Before that a refusal makes room for nobody who
-matters more: fifty connections of one class that each wait for their answer are no fewer by it, and
-one that asks alone was refused for a pause of the machine.
-
 `levels_kept` are never refused: a wrong signal does not shut the door. `retry_after_us` of a
 refusal is the time in which the level would come back to this one if it rose from now on.
 
@@ -37,7 +32,7 @@ class LevelsForm(ShedForm):
     """The mark, and the cohorts of the callers."""
 
     __slots__ = (
-        "_by_key", "_chance", "_cohort_of", "_cohorts", "_hard", "_hour", "_hour_end_us", "_levels",
+        "_by_key", "_chance", "_cohort_of", "_cohorts", "_hour", "_hour_end_us", "_levels",
         "_settings",
     )  # fmt: skip
 
@@ -57,7 +52,6 @@ class LevelsForm(ShedForm):
         self._by_key = settings.spread == "key"
         self._cohorts = settings.cohorts
         self._cohort_of: dict[str, int] = {}
-        self._hard = False  # in the window before
         self._hour = -1
         self._hour_end_us = -1
 
@@ -75,13 +69,10 @@ class LevelsForm(ShedForm):
         for _ in range(quiet):
             levels.tick(False)
         hard = picture.level == StressLevel.HARD
-        # Whoever matters most of those who come is refused for nobody's sake but its own.
-        lasts, self._hard = hard and self._hard and quiet == 0, hard
-        spared = 0 if lasts else (levels.first() // self._cohorts + 1) * self._cohorts
-        levels.tick(picture.crowded, hard, spared)
+        levels.tick(picture.crowded, hard)
         # What is nearly right is approached in small steps.
         for _ in range(min(int(picture.depth), self._settings.cuts_max) - 1):
-            levels.tick(True, hard, spared)
+            levels.tick(True, hard)
 
     def standing(self) -> ShedStanding:
         """The levels that are admitted whole."""
