@@ -327,14 +327,14 @@ class LineBook:
                 delay_us = now_us - waiter.since_us
                 if self.burst.us:
                     delay_us = max(0, delay_us - self.burst.us)
-                if not rule.drop(delay_us, now_us) or self._makes_way_below(lane, now_us):
+                if not rule.drop(delay_us, now_us) or self._only_lower_class_gains(lane, now_us):
                     break
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us
                 self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
                 entry = line.oldest
 
-    def _makes_way_below(self, lane: int, now_us: int) -> bool:
+    def _only_lower_class_gains(self, lane: int, now_us: int) -> bool:
         """Whether only a lower class would have its place: all of its own have stood too long."""
         newest = self._lines[lane].newest
         if newest is None or not self._lower_class_waits(lane):
