@@ -49,7 +49,7 @@ class Breaker:
                 await self._serve(reader, writer)
         finally:
             writer.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def close(self) -> None:
@@ -76,9 +76,9 @@ class Breaker:
         if mode == "slow":
             await asyncio.sleep(0.5)
         theirs, ours = await asyncio.open_connection("127.0.0.1", self.backend)
-        ours.write(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-        writer.write(await theirs.read())
-        ours.close()
+        with contextlib.closing(ours):  # also when `close` ends this while the store answers
+            ours.write(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            writer.write(await theirs.read())
         await ours.wait_closed()
 
 
