@@ -67,6 +67,21 @@ def test_equal_loads_go_to_the_first_drawn() -> None:
     assert (choose(hosts, 0, 0.0, 0.0), choose(hosts, 0, 0.9, 0.0)) == (0, 1)
 
 
+def test_a_host_that_was_never_asked_is_soon() -> None:
+    """Its peak fades at once and that of the other in steps, which rounding must not tell apart."""
+    rng = Random(1)
+    for _ in range(1_000):
+        hosts, now_us = [host(), host()], 0
+        for _ in range(40):
+            if choose(hosts, now_us, rng.random(), rng.random()) == 1:
+                break
+            hosts[0].start(now_us)
+            hosts[0].succeed(now_us, now_us + rng.randrange(500, 15_000))
+            now_us += 16_000
+        else:
+            raise AssertionError("forty calls in line, and none went there")
+
+
 def test_a_single_host_needs_no_choice() -> None:
     assert choose([host()], 0, 0.99, 0.99) == 0
 

@@ -46,6 +46,9 @@ from sluicegate.kernels.bounds import check_ranges, ranged, within
 from sluicegate.kernels.ewma import HALF_LIFE_US_MAX, decay_per_us, peak_step
 
 WEIGHT_MAX: Final = 1_000_000.0
+# Loads nearer than a billionth are equal. A peak that fades in many steps differs by rounding from
+# one that fades at once; taken at its word, that can keep a new host unasked for dozens of calls.
+TIE: Final = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,10 @@ class HostLoad:
                 busy_us = age_us
         return busy_us * (inflight + 1) / self._weight
 
+    def is_above(self, other: HostLoad, now_us: int) -> bool:
+        """Whether one more call would find more here than at `other`."""
+        return other.load(now_us) < self.load(now_us) * TIE
+
     def start(self, now_us: int) -> None:
         """A call was sent here."""
         self._inflight += 1
@@ -168,4 +175,4 @@ def choose(hosts: list[HostLoad], now_us: int, draw_first: float, draw_second: f
     if len(hosts) == 1:
         return 0
     first, second = pick_two(len(hosts), draw_first, draw_second)
-    return second if hosts[second].load(now_us) < hosts[first].load(now_us) else first
+    return second if hosts[first].is_above(hosts[second], now_us) else first

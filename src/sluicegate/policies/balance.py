@@ -154,7 +154,7 @@ class Balance:
             other = hosts[second]
             self._weigh(host, now_us)
             self._weigh(other, now_us)
-            if other.load.load(now_us) < host.load.load(now_us):
+            if host.load.is_above(other.load, now_us):
                 host = other
         host.load.start(now_us)
         self._picked += 1
