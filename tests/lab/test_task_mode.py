@@ -65,6 +65,7 @@ def test_when_a_run_is_over_the_policy_holds_nothing() -> None:
     assert (stats.inflight, stats.queued, stats.queued_bytes) == (0, 0, 0)
 
 
+@pytest.mark.prove
 def test_naive_callers_in_full_mode_try_again_and_their_old_attempts_go_on() -> None:
     rig = small(
         0.8, span_us=4 * SECOND, speed_profile=SpeedProfile(((SECOND, 0.1), (2 * SECOND, 1.0)))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 
 def seeds(full: int, part: int) -> range:
@@ -12,6 +16,12 @@ def seeds(full: int, part: int) -> range:
     if wish == "full":
         return range(start, start + full)
     return range(start, start + part) if wish == "slice" else range(0)
+
+
+def first(count: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters: the first `count` of them are tested in every run, and the others are proofs."""
+    every = list(values)
+    return every[:count] + [pytest.param(one, marks=pytest.mark.prove) for one in every[count:]]
 
 
 def whole() -> bool:

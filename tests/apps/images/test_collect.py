@@ -21,6 +21,7 @@ from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.service_parts import DAY_S, Parts, parts_of
 from tests.engines.child import Child, until
+from tests.prove.seeds import first
 from tests.stores.blobs.s3_server import SECRETS, S3Server
 
 ROOT = Path(__file__).parents[3]
@@ -203,9 +204,7 @@ def _has_lines(log: Path, count: int) -> bool:
     return log.read_text().count("\n") > count
 
 
-@pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(one, marks=pytest.mark.prove) for one in range(2, 8))]
-)
+@pytest.mark.parametrize("seed", first(1, range(1, 8)))
 def test_a_kill_in_the_middle_of_everything_leaves_no_entry_without_its_blob(
     tmp_path: Path, seed: int
 ) -> None:

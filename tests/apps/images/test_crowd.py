@@ -16,6 +16,7 @@ from tests.apps.images.origin_server import Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.process import ImagesProcess, origin_in_thread
 from tests.engines.child import PATIENCE_S
+from tests.prove.seeds import first
 
 SPEC = "w=32,format=webp"
 OPENED_AT_ONCE = 200
@@ -78,7 +79,7 @@ async def crowd(
     return set(bodies)
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("count", first(1, [1_000, 10_000]))
 def test_a_crowd_for_one_new_image_is_one_download_and_one_processing(
     tmp_path: Path, files: int, count: int
 ) -> None:
