@@ -18,10 +18,15 @@ NAMES_MAX: Final = 10_000
 
 
 class Blob(NamedTuple):
-    """The bytes under a name, and the tag by which they can be replaced."""
+    """The bytes under a name, and the tag by which they can be replaced.
+
+    `digest` is the SHA-256, in hex, of the bytes as they were read just now, if the store has taken
+    it anyway: who verifies them need not take it again. Empty where it has not.
+    """
 
     data: bytes
     tag: str
+    digest: str = ""
 
 
 class BlobStore(Protocol):

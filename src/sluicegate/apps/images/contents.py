@@ -130,7 +130,7 @@ class Contents:
             blob = self._blobs.get(name, bytes_max=size)
         except BadValue:  # it is longer
             return None
-        if blob is None or sha256(blob.data).hexdigest() != digest:
+        if blob is None or (blob.digest or sha256(blob.data).hexdigest()) != digest:
             return None
         return blob.data
 

@@ -74,11 +74,13 @@ class FileBlobs:
             if handle is None:
                 return None
             try:
-                check_bytes(name, os.fstat(handle).st_size, bytes_max)
-                data = b"".join(_chunks(handle, bytes_max))
+                size = os.fstat(handle).st_size
+                check_bytes(name, size, bytes_max)
+                data = b"".join(_chunks(handle, size, bytes_max))
             finally:
                 os.close(handle)
-        return Blob(data, tag_of(data))
+        tag = tag_of(data)
+        return Blob(data, tag, digest=tag)
 
     def put(
         self, name: str, data: bytes, *, if_absent: bool = False, if_tag: str | None = None
@@ -286,11 +288,12 @@ def _digest(handle: int) -> str:
     return digest.hexdigest()
 
 
-def _chunks(handle: int, bytes_max: int) -> Iterator[bytes]:
-    # A file that somebody else lets grow is read no further than was asked for.
+def _chunks(handle: int, size: int, bytes_max: int) -> Iterator[bytes]:
+    # A file that somebody else lets grow is read no further than was asked for. One that does not
+    # is read at once: to join its pieces would be to copy it.
     left = bytes_max
     while left > 0:
-        chunk = os.read(handle, min(left, _READ_BYTES))
+        chunk = os.read(handle, min(left, max(size, _READ_BYTES)))
         if not chunk:
             return
         left -= len(chunk)
