@@ -6,7 +6,7 @@ PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`). All 
 for 400 pixels wide JPEGs of quality 80 from photographs of 3000 x 2000, one call after the other,
 and give the same: size, subsampling, one scan, tables made for the image. They have the originals
 in files. The service is asked for another background each time, which is another variant of the
-same work: it verifies the original, makes the variant and a placeholder, hashes and stores both,
+same work: it verifies the original, makes the variant, hashes and stores it,
 durably. "thumbor, keeping" stores what it makes too, as one has it in production: its URL says
 another `max_age` each time, so that none is there already. "thumbor" makes each anew and keeps
 nothing, which is less work than ours. What counts is the CPU time of all processes of a server; the

@@ -3,7 +3,7 @@
     python -m benchmarks.image_processing [seconds of a round]
 
 The same originals and the same specification for all. "workers" is one worker process and what
-asks it, with bounds checked and a placeholder made; "direct" is `thumbnail_buffer` and the writer
+asks it, with bounds checked; "direct" is `thumbnail_buffer` and the writer
 in this process, and nothing else; "pillow" is its fastest way, `draft` and `thumbnail`. What counts
 is the CPU time of all processes and threads of a candidate, so that neighbours on the machine do
 not; each line is the median of interleaved rounds, and the ratios are those of the same round.

@@ -46,17 +46,12 @@ class ImageFailure(SluicegateError):  # noqa: N818 - it names the thing, as in `
 
 
 class Processed(NamedTuple):
-    """A picture as a specification wants it.
-
-    `placeholder` is a WebP of at most 32 pixels a side that shows the same: some hundred bytes, to
-    stand in a page (`data:image/webp;base64,...`) until the picture is there.
-    """
+    """A picture as a specification wants it."""
 
     data: bytes
     media_type: str
     width: int
     height: int
-    placeholder: bytes
     source_pixels: int = 0  # of the original, as far as it was decoded
 
 
@@ -71,7 +66,6 @@ class ImageInfo(NamedTuple):
     transparent: bool  # whether it has an alpha channel
     perceptual_hash: int  # 64 bits of brightness; alike for pictures that look alike
     colours: bytes  # of 4 x 4 parts of it, 3 bytes each: what the hash does not see
-    placeholder: bytes
 
 
 class ImageLimits(NamedTuple):

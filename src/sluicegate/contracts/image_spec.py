@@ -32,6 +32,7 @@ from sluicegate.contracts.errors import BadValue
 # A point in permille of width and height, or where the eye goes first.
 Crop: TypeAlias = "tuple[int, int] | str"
 
+PLACEHOLDER: Final = "w=32,h=32,format=webp,q=30"  # some hundred bytes, to be shown at first
 FITS: Final = ("cover", "contain", "fill", "inside")
 FORMATS: Final = ("auto", "jpeg", "webp", "avif", "png")
 ATTENTION: Final = "attention"

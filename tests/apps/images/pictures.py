@@ -60,7 +60,7 @@ class PillowProcessor:
             raise ImageFailure(ImageErrorKind.CORRUPT, str(error)) from None
         out = BytesIO()
         image.save(out, "PNG")
-        return Processed(out.getvalue(), "image/png", *image.size, b"small", pixels)
+        return Processed(out.getvalue(), "image/png", *image.size, pixels)
 
     async def describe(self, original: Original) -> ImageInfo:
         assert isinstance(original, bytes)
@@ -79,7 +79,6 @@ class PillowProcessor:
             transparent=False,
             perceptual_hash=difference_hash(grey.tobytes()),
             colours=small.tobytes(),
-            placeholder=b"small",
         )
 
     def stats(self) -> ImageWorkersStats:

@@ -59,6 +59,7 @@ def test_a_picture_is_made_as_the_specification_says(
     url = origin.url("/a.jpg")
     assert opened(server.image(url, "w=60").body).size == (60, 40)
     assert opened(server.image(url, "preset:card").body).size == (20, 20)
+    assert opened(server.image(url, "preset:placeholder").body).size == (32, 21)
     assert opened(server.image(url, "w=30,h=30,fit=cover,dpr=2").body).size == (60, 60)
     assert opened(server.image(url, "w=10,format=avif").body).format == "AVIF"
     assert origin.asked["/a.jpg"] == 1

@@ -233,7 +233,7 @@ def test_the_maps_find_what_the_index_in_memory_finds(tmp_path: Path) -> None:
         hashes: list[int] = []
 
         async def describe(_digest: str, _request: Request) -> ImageInfo:
-            return ImageInfo("png", "image/png", 4, 3, 1, False, hashes[-1], bytes(48), b"")
+            return ImageInfo("png", "image/png", 4, 3, 1, False, hashes[-1], bytes(48))
 
         looks._describe = describe
         for number in range(300):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from io import BytesIO
@@ -23,6 +24,7 @@ from sluicegate.apps.images.pipeline import (
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.image_spec import PLACEHOLDER, parse_spec
 from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -74,6 +76,23 @@ def test_an_image_is_downloaded_once_and_each_variant_made_once(tmp_path: Path) 
         assert server.asked["/a.png"] == 1
         assert len(parts.processor.done) == 2
         assert parts.pipeline.counts.variant_hits == 4
+
+    run(tmp_path, story)
+
+
+def test_a_placeholder_is_made_of_a_variant_when_it_is_asked_for_and_kept(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        image = await parts.image(url, 40)
+        assert len(parts.processor.done) == 1
+        placeholder = await parts.pipeline.placeholder(image, Request(url))
+        assert parts.processor.done[1:] == [(len(image.data), parse_spec(PLACEHOLDER).canonical())]
+        assert max(Pillow.open(BytesIO(b64decode(placeholder))).size) == 32
+        again = await parts.image(url, 40)
+        assert await parts.pipeline.placeholder(again, Request(url)) == placeholder
+        assert again.data == image.data
+        assert len(parts.processor.done) == 2
 
     run(tmp_path, story)
 

@@ -160,6 +160,9 @@ def test_a_prefetch_tells_its_progress(server: ImagesProcess, origin: OriginServ
     assert [(line["url"], line["failed"]) for line in failed] == [
         (origin.url("/pre7"), "wrong_type")
     ]
+    shown = [line["placeholder"] for line in lines if "failed" not in line]
+    assert len(set(shown)) == 19
+    assert all(one.startswith("data:image/webp;base64,") for one in shown)
     wrongs: list[object] = [{"images": []}, {"images": [{"url": "x"}]}, {"images": 1}, {}]
     for wrong in wrongs:
         sent = json.dumps(wrong).encode()

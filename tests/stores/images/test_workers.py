@@ -100,9 +100,9 @@ def test_originals_of_every_size_are_handed_over_whole_one_after_the_other(
     expected = {data: process_image(data, SPEC, ImageLimits()) for data in (large, small)}
 
     async def story() -> None:
-        async with opened(workers=1) as workers:
-            for most in (0, len(small), len(large)):
-                monkeypatch.setattr(worker_process, "_SHARED_BYTES_MAX", most)
+        for most in (len(small), len(large)):
+            monkeypatch.setattr(worker_process, "_SHARED_BYTES_MAX", most)
+            async with opened(workers=1) as workers:
                 for data in (large, small, large, small[:-30], small):
                     if data in expected:
                         assert await workers.process(data, SPEC) == expected[data]
@@ -111,6 +111,17 @@ def test_originals_of_every_size_are_handed_over_whole_one_after_the_other(
                             await workers.process(data, SPEC)
 
     run(story)
+
+
+def test_memory_that_a_worker_has_too_is_not_cut_under_the_service() -> None:
+    file = worker_process._open_shared()
+    assert file is not None
+    try:
+        for size in (0, 1 << 30):
+            with pytest.raises(PermissionError):
+                os.ftruncate(file, size)
+    finally:
+        os.close(file)
 
 
 def test_a_worker_that_is_gone_leaves_no_open_file() -> None:

@@ -33,6 +33,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict
 
 THREADS_MAX: Final = 16
+HASHED_HERE_BYTES: Final = 1 << 16
 TRIES_MAX: Final = 32
 _NAME: Final = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})(?:\.([1-9][0-9]{0,9}))?")
 _log: Final = logging.getLogger("sluicegate.images")
@@ -64,7 +65,10 @@ class Contents:
 
     async def store(self, data: bytes, *, again: bool = False) -> Content:
         """Keep the bytes, durably when it returns; `again` for what was found damaged."""
-        digest = await self._run(lambda: sha256(data).hexdigest())
+        if len(data) <= HASHED_HERE_BYTES:  # it takes less than to have a thread do it
+            digest = sha256(data).hexdigest()
+        else:
+            digest = await self._run(lambda: sha256(data).hexdigest())
         for _ in range(TRIES_MAX):
             raw, record = await self._maps.content(digest)
             generation = 0 if record is None else record.generation

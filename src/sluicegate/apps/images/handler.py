@@ -350,13 +350,14 @@ class ImagesHandler(HttpHandler):
     async def _make(self, one: _Wanted, by: Identity) -> dict[str, object]:
         line: dict[str, object] = {"url": one.url, "spec": one.spec}
 
-        async def make() -> _Found:
+        async def make() -> tuple[Image, str]:
             request = Request(one.url, caller=by.name, criticality=Criticality.BULK)
             request.deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
-            return await self._ask(one, request)
+            image = (await self._ask(one, request)).image
+            return image, await self._pipeline.placeholder(image, request)
 
         try:
-            image = (await try_in_bulk(make)).image
+            image, placeholder = await try_in_bulk(make)
         except NoImageError as error:
             return {**line, "failed": error.kind, "detail": error.detail}
         except SluicegateError as error:
@@ -365,8 +366,8 @@ class ImagesHandler(HttpHandler):
             _log.exception("prefetch of %s", one.url)
             return {**line, "failed": "error", "detail": "the service failed; its log says why"}
         made: dict[str, object] = {"bytes": len(image.data), "type": image.type}
-        if image.placeholder:
-            made["placeholder"] = f"data:image/webp;base64,{image.placeholder}"
+        if placeholder:
+            made["placeholder"] = f"data:image/webp;base64,{placeholder}"
         return {**line, **made}
 
     async def _show_near(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:

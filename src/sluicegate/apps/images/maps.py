@@ -64,6 +64,13 @@ class ImageMaps:
         place = variant_place(original, record.engine, record.spec)
         await self._put(VARIANTS, place, encode(record))
 
+    async def swap_variant(
+        self, original: str, before: VariantRecord, record: VariantRecord
+    ) -> bool:
+        """Replace the record of a variant if it still is what was read; whether it was."""
+        place = variant_place(original, record.engine, record.spec)
+        return await self.engine.swap(Change(VARIANTS, *place, encode(record)), encode(before))
+
     async def content(self, digest: str) -> Stored:
         """What is known of stored bytes."""
         raw = await self.read(CONTENTS, content_place(digest))

@@ -39,7 +39,7 @@ from sluicegate.contracts.image import (
     ImageProcessor,
     Processed,
 )
-from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
@@ -54,6 +54,7 @@ BULK_WAIT_US_MAX: Final = 5_000_000
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
 T = TypeVar("T")
+_PLACEHOLDER_SPEC: Final = parse_spec(PLACEHOLDER)
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
 
 
@@ -91,7 +92,14 @@ class Image(NamedTuple):
     fresh_us: int
     took_us: int  # to process it, once
     original: str
-    placeholder: str  # a WebP of at most 32 pixels a side, in base64
+    spec: str
+
+
+class _Variant(NamedTuple):
+    """What is known of a variant, and its bytes if they were made just now."""
+
+    record: VariantRecord
+    data: bytes | None = None
 
 
 class ImageUpload(NamedTuple):
@@ -177,7 +185,7 @@ class ImagePipeline:
         # Downloads and processing have deadlines of their own: no second flight beside a slow one.
         shared = CoalesceSettings(waiters_max=self.settings.waiters_max, overdue_us=0)
         self._urls: Coalesce[UrlRecord] = Coalesce(shared)
-        self._variants: Coalesce[VariantRecord] = Coalesce(shared, queue.requeue)
+        self._variants: Coalesce[_Variant] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
         self._firsts: Coalesce[str] = Coalesce(shared, queue.requeue)
         near = self.settings.near
@@ -204,6 +212,26 @@ class ImagePipeline:
                 self.counts.mended += 1
                 force = True
         raise Unavailable("the blob store", "what is written to it comes back damaged")
+
+    async def placeholder(self, image: Image, request: Request) -> str:
+        """What shows a variant until it is there: a WebP of some hundred bytes, in base64.
+
+        Made of the variant, when it is asked for first, and kept with it. Empty if there is none.
+        """
+        record = await self.maps.variant(image.original, self.processor.engine, image.spec)
+        if record is not None and record.placeholder:
+            return record.placeholder
+        try:
+            made = await self._at_work(
+                image.digest, request, lambda data: self.processor.process(data, _PLACEHOLDER_SPEC)
+            )
+        except (ImageFailure, _DamagedError):
+            return ""
+        text = b64encode(made.data).decode()
+        if record is not None and record.content == image.digest:
+            kept = record._replace(placeholder=text)
+            await self.maps.swap_variant(image.original, record, kept)
+        return text
 
     def sharing(self) -> dict[str, CoalesceStats]:
         """Who waits for a download or a variant that another one asked for."""
@@ -332,39 +360,39 @@ class ImagePipeline:
         if self.looks is not None and self.looks.shares:
             original = await self._shared(url, text, request)
         record = await self.maps.variant(original, self.processor.engine, text)
+        data: bytes | None = None
         key = f"{original} {text}"
-        if not self._holds(record):
+        if record is None or not self._holds(record):
             if self.looks is not None and not self.looks.shares:
                 self.looks.note(original, url.url)
-            record = await self._variants.share(
+            record, data = await self._variants.share(
                 key, request, self._clock, lambda flight: self._make(original, spec, flight.request)
             )
-        elif record is not None and not record.failure:
+        elif not record.failure:
             self.counts.variant_hits += 1
             self.counts.saved_us += record.took_us
-        assert record is not None
         if record.failure:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
-        found = record
-        data = await self._blobs.share(
-            found.content,
-            request,
-            self._clock,
-            lambda _: self.contents.read(found.content, found.generation, found.size),
-        )
         if data is None:
-            again = await self._variants.share(
+            found = record
+            data = await self._blobs.share(
+                found.content,
+                request,
+                self._clock,
+                lambda _: self.contents.read(found.content, found.generation, found.size),
+            )
+        if data is None:
+            record, _ = await self._variants.share(
                 key,
                 request,
                 self._clock,
                 lambda flight: self._make(original, spec, flight.request, again=True),
             )
             self.counts.mended += 1
-            data = await self.contents.read(again.content, again.generation, again.size)
-            if data is None or again.failure:
+            data = await self.contents.read(record.content, record.generation, record.size)
+            if data is None or record.failure:
                 raise Unavailable("the blob store", "what is written to it comes back damaged")
-            record = again
         fresh_us = max(url.checked_us + int(self.settings.fresh_s * 1e6), url.until_us)
         return Image(
             data,
@@ -376,7 +404,7 @@ class ImagePipeline:
             fresh_us,
             record.took_us,
             original,
-            record.placeholder,
+            text,
         )
 
     def _holds(self, record: VariantRecord | None) -> bool:
@@ -415,13 +443,14 @@ class ImagePipeline:
 
     async def _make(
         self, original: str, spec: ImageSpec, request: Request, *, again: bool = False
-    ) -> VariantRecord:
+    ) -> _Variant:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
         record = await self.maps.variant(original, engine, text)
         # Made while this one was on its way here; but for a failure that is over.
         if record is not None and not again and self._holds(record):
-            return record
+            return _Variant(record)
+        data: bytes | None = None
         try:
             made, took_us = await self._process(original, spec, request)
         except ImageFailure as error:
@@ -434,14 +463,14 @@ class ImagePipeline:
             )  # fmt: skip
         else:
             now_us = self._clock.now_us()
-            content = await self.contents.store(made.data, again=again)
+            data = made.data
+            content = await self.contents.store(data, again=again)
             record = VariantRecord(
                 text, engine, content.digest, content.generation, content.size,
                 made.media_type, made.width, made.height, took_us, now_us,
-                placeholder=b64encode(made.placeholder).decode(),
             )  # fmt: skip
         await self.maps.put_variant(original, record)
-        return record
+        return _Variant(record, data)
 
     async def _process(
         self, original: str, spec: ImageSpec, request: Request

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from sluicegate.apps.images.failures import FailureLifetimes
 from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.image_spec import check_presets
+from sluicegate.contracts.image_spec import PLACEHOLDER, check_presets
 from sluicegate.kernels.perceptual_hash import DISTANCE_MAX
 from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
 from sluicegate.service.settings import (
@@ -295,5 +295,6 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         return {name: int(units) for name, _, units in pairs}
 
     def presets(self) -> dict[str, str]:
-        """Specifications by their names."""
-        return {name: spec for name, _, spec in (one.partition(":") for one in self.preset)}
+        """Specifications by their names; `placeholder` is there unless it is given."""
+        given = {name: spec for name, _, spec in (one.partition(":") for one in self.preset)}
+        return {"placeholder": PLACEHOLDER} | given

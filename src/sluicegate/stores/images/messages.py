@@ -2,7 +2,7 @@
 
     4 bytes length of the head, 4 of the body, the head in JSON, the body as it is
 
-or, of a job, "shared_bytes" in the head instead of a body: it is in a file that both have open.
+or, of a job, "shared_bytes" in the head instead of a body: it is in memory that both have.
 
 JSON and not pickle: a worker that a picture has taken over must not be able to run anything in the
 service. For the same reason an answer is bounded, and read field by field.
@@ -11,9 +11,9 @@ service. For the same reason an answer is bounded, and read field by field.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Callable, Container
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -64,12 +64,11 @@ def job_of(original: Original, spec: ImageSpec | None) -> WorkerMessage:
     return WorkerMessage(wish, original)
 
 
-def share_body(job: WorkerMessage, file: int) -> WorkerMessage:
-    """Put the body of a job into a file that both have open, and return what says so."""
-    body, at = memoryview(job.body), 0
-    while at < len(body):
-        at += os.pwrite(file, body[at:], at)
-    return WorkerMessage(job.head | {"shared_bytes": len(body)})
+def share_body(job: WorkerMessage, shared: mmap) -> WorkerMessage:
+    """Put the body of a job into memory that both have, and return what says so."""
+    size = len(job.body)
+    shared[:size] = job.body
+    return WorkerMessage(job.head | {"shared_bytes": size})
 
 
 def failed(failure: ImageFailure) -> WorkerMessage:
@@ -83,31 +82,25 @@ def processed(made: Processed) -> WorkerMessage:
         "media_type": made.media_type,
         "width": made.width,
         "height": made.height,
-        "data_bytes": len(made.data),
         "source_pixels": made.source_pixels,
     }
-    return WorkerMessage(head, made.data + made.placeholder)
+    return WorkerMessage(head, made.data)
 
 
 def described(info: ImageInfo) -> WorkerMessage:
     """Return the answer that says what an original is."""
-    head = info._asdict()
-    del head["placeholder"]
-    head["colours"] = info.colours.hex()
-    return WorkerMessage(head, info.placeholder)
+    return WorkerMessage({**info._asdict(), "colours": info.colours.hex()})
 
 
 def read_processed(answer: WorkerMessage) -> Processed:
     """Return the picture of an answer, or raise its failure; a ValueError if it is neither."""
     _raise_refusal(answer.head)
     head = answer.head
-    size = _whole(head, "data_bytes", len(answer.body))
     return Processed(
-        answer.body[:size],
+        answer.body,
         _one_of(head, "media_type", _MEDIA_TYPES),
         _whole(head, "width"),
         _whole(head, "height"),
-        answer.body[size:],
         _whole(head, "source_pixels", 1 << 40),
     )
 
@@ -125,7 +118,6 @@ def read_described(answer: WorkerMessage) -> ImageInfo:
         head.get("transparent") is True,
         _whole(head, "perceptual_hash", (1 << 64) - 1),
         _colours(head),
-        answer.body,
     )
 
 

@@ -11,11 +11,11 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Final, TypeVar, final
+from mmap import mmap
+from typing import Final, TypeVar, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
@@ -28,6 +28,9 @@ from sluicegate.stores.images.messages import (
     share_body,
 )
 from sluicegate.stores.images.settings import ImageWorkerSettings
+
+if sys.platform == "linux":
+    from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 
 T = TypeVar("T")
 
@@ -45,8 +48,8 @@ _LIBRARY: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
 }
 _READ_BYTES: Final = 1 << 20
-# An original up to here is handed over in memory that both have: a pipe takes it in many pieces,
-# each of which wakes both sides. To copy a larger one would hold up the loop.
+# An original up to here is handed over in memory that both have, where it is decoded: a pipe takes
+# it in many pieces, each of which wakes both sides. To copy a larger one would hold up the loop.
 _SHARED_BYTES_MAX: Final = 4 << 20
 _ERRORS_BYTES_MAX: Final = 4_096
 _MICROSECONDS: Final = 1_000_000
@@ -66,7 +69,9 @@ class WorkerDiedError(Exception):
 class ImageProcess:
     """A process that has said which engine it has. One job at a time."""
 
-    def __init__(self, process: Process, settings: ImageWorkerSettings, shared: IO[bytes]) -> None:
+    def __init__(
+        self, process: Process, settings: ImageWorkerSettings, shared: mmap | None
+    ) -> None:
         self.engine = ""
         self.jobs = 0
         self._process = process
@@ -87,8 +92,8 @@ class ImageProcess:
         writer = self._process.stdin
         assert writer is not None
         try:
-            if 0 < len(job.body) <= _SHARED_BYTES_MAX:
-                job = share_body(job, self._shared.fileno())
+            if self._shared is not None and 0 < len(job.body) <= len(self._shared):
+                job = share_body(job, self._shared)
             writer.write(encode_message(job))
             if job.body:
                 writer.write(job.body)
@@ -122,7 +127,8 @@ class ImageProcess:
                 pass
         await self._process.wait()
         await self._listening
-        self._shared.close()
+        if self._shared is not None:
+            self._shared.close()
 
     async def _read(self) -> WorkerMessage:
         reader = self._process.stdout
@@ -166,9 +172,9 @@ class ImageProcess:
 
 async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
     """Start a worker and wait until it is ready; `Unavailable` if it is not in time."""
-    shared = _shared_memory()
+    shared = _open_shared()
     options = {
-        "shared_fd": shared.fileno(),
+        "shared": None if shared is None else (shared, _SHARED_BYTES_MAX),
         "memory_bytes_max": settings.memory_bytes_max,
         "job_us": settings.job_us,
         "limits": settings.limits._asdict(),
@@ -186,13 +192,14 @@ async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
             stderr=PIPE,
             env=known | _LIBRARY,
             limit=_READ_BYTES,
-            pass_fds=(shared.fileno(),),
+            pass_fds=() if shared is None else (shared,),
             start_new_session=True,  # Ctrl-C is for the service, which ends its workers
         )
-    except BaseException:
-        shared.close()
-        raise
-    worker = ImageProcess(process, settings, shared)
+        memory = None if shared is None else mmap(shared, _SHARED_BYTES_MAX)
+    finally:
+        if shared is not None:
+            os.close(shared)
+    worker = ImageProcess(process, settings, memory)
     try:
         async with asyncio.timeout(settings.start_us / _MICROSECONDS):
             await worker.greet()
@@ -205,9 +212,14 @@ async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
     return worker
 
 
-def _shared_memory() -> IO[bytes]:
-    """A file without a name: in memory where there is such a thing."""
-    make = getattr(os, "memfd_create", None)
-    if make is None:
-        return tempfile.TemporaryFile(buffering=0)
-    return os.fdopen(make("sluicegate-image"), "r+b", buffering=0)
+def _open_shared() -> int | None:
+    """Memory as a file without a name, where there is such a thing.
+
+    Its size is sealed: a worker that could cut it would end the service, which writes into it.
+    """
+    if sys.platform != "linux":
+        return None
+    file = os.memfd_create("sluicegate-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, _SHARED_BYTES_MAX)
+    fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
+    return file

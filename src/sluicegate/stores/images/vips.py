@@ -6,7 +6,7 @@ that can be refused is refused in between. Where its ways are not those of a ser
 - it has no bound on pixels, sides or pages: `_check_source`;
 - it would load SVG and whatever else is compiled in: only the loaders of `formats` are let in, and
   those that its authors do not trust with strangers' bytes are blocked besides;
-- `thumbnail_buffer(fail_on=...)` is ignored, so that half a JPEG becomes a half grey picture: the
+- `thumbnail_source(fail_on=...)` is ignored, so that half a JPEG becomes a half grey picture: the
   option is given to the loader, and the one of TIFF takes only a stricter word for it (`_fail_on`);
 - its AVIF takes three times as long at its own default effort as at 3;
 - it keeps metadata, position and camera included;
@@ -49,8 +49,6 @@ AVIF_EFFORT: Final = 3
 SPARE: Final = 1.5
 _JPEG_SHRINKS: Final = (2, 4, 8)
 COLOURS_SIDE: Final = 4
-PLACEHOLDER_SIDE: Final = 32
-PLACEHOLDER_QUALITY: Final = 30
 _LOADERS: Final = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
 _KEPT: Final = "exif:xmp:iptc"
 _TURNED: Final = range(5, 9)  # orientations that swap width and height
@@ -76,7 +74,7 @@ def set_up() -> None:
 class _Source(NamedTuple):
     """An original whose header is read and found to be within the bounds."""
 
-    data: bytes
+    data: bytes | memoryview
     format: ImageFormat
     width: int  # upright, as all that follows
     height: int
@@ -85,7 +83,7 @@ class _Source(NamedTuple):
     profile: bool  # whether it says itself what its colours are
 
 
-def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processed:
+def process_image(data: bytes | memoryview, spec: ImageSpec, limits: ImageLimits) -> Processed:
     """Make what the specification says; an `ImageFailure` says why it cannot be."""
     try:
         source = _open(data, limits)
@@ -105,21 +103,16 @@ def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processe
             MEDIA_TYPES[name],
             picture.width,
             picture.height,
-            _placeholder(picture),
             source.width * source.height,
         )
     except pyvips.Error as error:
         raise _failure(error) from None
 
 
-def describe_image(data: bytes, limits: ImageLimits) -> ImageInfo:
+def describe_image(data: bytes | memoryview, limits: ImageLimits) -> ImageInfo:
     """Say what an original is, having decoded it whole."""
     try:
         source = _open(data, limits)
-        fit = fit_image(
-            source.width, source.height, PLACEHOLDER_SIDE, PLACEHOLDER_SIDE, "inside", False
-        )
-        small = _scale(source, fit.scaled_width, fit.scaled_height).copy_memory()
         return ImageInfo(
             source.format.name,
             source.format.media_type,
@@ -129,21 +122,20 @@ def describe_image(data: bytes, limits: ImageLimits) -> ImageInfo:
             source.transparent,
             _perceptual_hash(source),
             _colours(source),
-            _placeholder(small),
         )
     except pyvips.Error as error:
         raise _failure(error) from None
 
 
-def _open(data: bytes, limits: ImageLimits) -> _Source:
+def _open(data: bytes | memoryview, limits: ImageLimits) -> _Source:
     if len(data) > limits.source_bytes_max:
         raise _too_large(f"{len(data):,} bytes; source_bytes_max is {limits.source_bytes_max:,}")
-    found = sniff_image(data[:HEAD_BYTES])
+    found = sniff_image(bytes(data[:HEAD_BYTES]))
     if found is None:
         names = ", ".join(one.name for one in SOURCE_FORMATS)
         raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"its first bytes are none of {names}")
-    image = pyvips.Image.new_from_buffer(data, "", access="sequential")
-    loader = image.get("vips-loader").removesuffix("_buffer")
+    image = pyvips.Image.new_from_source(_source_of(data), "", access="sequential")
+    loader = image.get("vips-loader").removesuffix("_source")
     if loader != found.loader:
         raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"begins as {found.name}, and is {loader}")
     pages = _number(image, "n-pages", 1)
@@ -154,6 +146,11 @@ def _open(data: bytes, limits: ImageLimits) -> _Source:
     source = _Source(data, found, width, height, pages, image.hasalpha(), profile)
     _check_source(source, limits)
     return source
+
+
+def _source_of(data: bytes | memoryview) -> Any:
+    """Return what is read where it is; each call with a buffer would make a copy of it."""
+    return pyvips.Source.new_from_memory(data)
 
 
 def _fail_on(found: ImageFormat) -> str:
@@ -192,13 +189,16 @@ def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False
     colours = {"output_profile": "srgb"} if source.profile else {}
     shrink = _jpeg_shrink(source, width, height) if to_be_seen else 1  # a hash sees more
     if shrink > 1:
-        loaded = pyvips.Image.jpegload_buffer(
-            source.data, shrink=shrink, access="sequential", fail_on=_fail_on(source.format)
+        loaded = pyvips.Image.jpegload_source(
+            _source_of(source.data),
+            shrink=shrink,
+            access="sequential",
+            fail_on=_fail_on(source.format),
         )
         scaled = loaded.thumbnail_image(width, height=height, size="force", **colours)
     else:
-        scaled = pyvips.Image.thumbnail_buffer(
-            source.data,
+        scaled = pyvips.Image.thumbnail_source(
+            _source_of(source.data),
             width,
             height=height,
             size="force",
@@ -259,17 +259,6 @@ def _write(picture: Any, name: str, spec: ImageSpec) -> bytes:
             Q=spec.quality, keep=keep, compression="av1", effort=AVIF_EFFORT, bitdepth=8
         )
     return bytes(written)
-
-
-def _placeholder(picture: Any) -> bytes:
-    side = PLACEHOLDER_SIDE
-    factor = -(-max(picture.width, picture.height) // side)
-    if picture.hasalpha() or factor < 4 or min(picture.width, picture.height) < factor:
-        small = picture.thumbnail_image(side, height=side, size="down")
-    else:
-        # A mean of whole pixels is enough for what is shown blurred, and a third of the time.
-        small = picture.shrinkv(factor).shrinkh(factor)
-    return bytes(small.webpsave_buffer(Q=PLACEHOLDER_QUALITY, keep="none"))
 
 
 def _perceptual_hash(source: _Source) -> int:

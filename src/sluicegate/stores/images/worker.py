@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from mmap import ACCESS_READ, mmap
 from typing import BinaryIO, Final
 
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageLimits
@@ -46,15 +47,16 @@ def main() -> None:
         vips.set_up()
         _send(answers, WorkerMessage({"engine": vips.engine_name()}))
         limits = ImageLimits(**settings["limits"])
+        shared = _map(settings["shared"])
         seconds = settings["job_us"] // _MICROSECONDS + ALARM_S
         while (job := read_message(sys.stdin.buffer.read)) is not None:
             signal.alarm(seconds)
-            answer = _answer(job, limits, settings["shared_fd"])
+            answer = _answer(job, limits, shared)
             signal.alarm(0)
             _send(answers, answer)
 
 
-def _answer(job: WorkerMessage, limits: ImageLimits, shared: int) -> WorkerMessage:
+def _answer(job: WorkerMessage, limits: ImageLimits, shared: memoryview) -> WorkerMessage:
     from sluicegate.stores.images import vips  # noqa: PLC0415 - likewise
 
     try:
@@ -70,10 +72,15 @@ def _answer(job: WorkerMessage, limits: ImageLimits, shared: int) -> WorkerMessa
         return WorkerMessage({"unreadable": f"{job.head.get('path')}: {error.strerror}"})
 
 
-def _read(job: WorkerMessage, bytes_max: int, shared: int) -> bytes:
+def _map(shared: tuple[int, int] | None) -> memoryview:
+    """What the service hands over without a pipe, to be read where it is."""
+    return memoryview(b"" if shared is None else mmap(*shared, access=ACCESS_READ))
+
+
+def _read(job: WorkerMessage, bytes_max: int, shared: memoryview) -> bytes | memoryview:
     size, path = job.head.get("shared_bytes"), job.head.get("path")
     if size is not None:
-        return os.pread(shared, size, 0)
+        return shared[:size]
     if path is None:
         return job.body
     with open(path, "rb") as file:
