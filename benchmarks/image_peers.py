@@ -3,12 +3,11 @@
     python -m benchmarks.image_peers PROGRAM [calls of a round]
 
 PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`). All are asked over HTTP
-for 400 pixels wide JPEGs of quality 80 from photographs of 3000 x 2000, one call after the other,
-and give the same: size, subsampling, one scan, tables made for the image. They have the originals
-in files. The service is asked for another background each time, which is another variant of the
-same work: it verifies the original, makes the variant, hashes and stores it,
-durably. "thumbor, keeping" stores what it makes too, as one has it in production: its URL says
-another `max_age` each time, so that none is there already. "thumbor" makes each anew and keeps
+for JPEGs of quality 80, about 400 pixels wide, from photographs of 3000 x 2000, one call after the
+other, and give the same: size, subsampling, one scan, tables made for the image. They have the
+originals in files. Each call is for a width of its photograph that was not asked for before, so
+that all bytes are new: the service verifies the original, makes the variant, hashes and stores it,
+durably. "thumbor, keeping" stores what it makes too, as one has it in production. "thumbor" keeps
 nothing, which is less work than ours. What counts is the CPU time of all processes of a server; the
 client's is nobody's. Bar: at least as many images as thumbor that keeps what it makes.
 """
@@ -36,7 +35,7 @@ from tests.apps.images.process import ImagesProcess, origin_in_thread, path
 from tests.engines.child import free_port
 
 CALLS: Final = 24
-WIDTH: Final = 400
+WIDTH: Final = 380
 OURS, PEER, BARE = "sluicegate", "thumbor, keeping", "thumbor"
 CONFIG: Final = """
 LOADER = "thumbor.loaders.file_loader"
@@ -140,12 +139,17 @@ def main(program: str, calls: int) -> None:
 
 def own(server: ImagesProcess, url: Callable[[str], str], call: int, count: int) -> str:
     """The path of a variant that was not made yet."""
-    return path(url(f"/{call % count}.jpg"), f"w={WIDTH},format=jpeg,q=80,bg={call:06x}")
+    return path(url(f"/{call % count}.jpg"), f"w={width(call, count)},format=jpeg,q=80")
 
 
 def theirs(call: int, count: int) -> str:
     """The path of one that thumbor was not asked for yet."""
-    return f"/unsafe/{WIDTH}x0/filters:max_age({call + 1})/{call % count}.jpg"
+    return f"/unsafe/{width(call, count)}x0/{call % count}.jpg"
+
+
+def width(call: int, count: int) -> int:
+    """About 400: it grows by one when all photographs were asked for."""
+    return WIDTH + call // count
 
 
 if __name__ == "__main__":
