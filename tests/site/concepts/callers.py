@@ -18,6 +18,7 @@ from sluicegate.kernels.breaker import (
 )
 from sluicegate.kernels.client_throttle import ThrottleWindow
 from sluicegate.kernels.hash_ring import Rendezvous, digest
+from sluicegate.kernels.outlier import HostStats, SweepSettings, sweep
 from sluicegate.kernels.retry_budget import RetryBudget
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, choose
 from tests.site.concepts.panel import Axis, Drawing, Point, Sheet
@@ -189,6 +190,49 @@ def two_choices() -> Drawing:
         f"{calls:,} calls on {hosts} equal hosts, none of which has ended: drawn at random the "
         f"fullest host has {max(one)} and the emptiest {min(one)}, by two choices {max(two)} and "
         f"{min(two)}."
+    )
+
+
+def outlier() -> Drawing:
+    """Who is left out, sweep by sweep."""
+    chance = Random(15)
+    settings = SweepSettings()
+    hosts = [HostStats(f"host {number}") for number in range(10)]
+    bad, begin, end, span = 3, 30, 150, 300
+    spans: list[tuple[int, int, int]] = []
+    failed = 0
+    for second in range(span):
+        for number, host in enumerate(hosts):
+            host.requests = 0 if host.ejected else 100
+            rate = 0.3 if number == bad and begin <= second < end else 0.01
+            host.failures = sum(chance.random() < rate for _ in range(host.requests))
+            failed += host.failures if begin <= second < end else 0
+        for verdict in sweep(hosts, settings, second * SECOND, chance.random()):
+            number = next(at for at, host in enumerate(hosts) if host.name == verdict.name)
+            host = hosts[number]
+            if verdict.ejected:
+                spans.append((number, second, verdict.until_us // SECOND))
+            host.ejected = verdict.ejected
+            host.until_us, host.ejections = verdict.until_us, verdict.ejections
+    sheet = Sheet("Outlier: which of ten hosts is left out", 200)
+    panel = sheet.panel(
+        "hosts, each of 100 calls a second",
+        Axis(span, "seconds"),
+        Axis(10, "", 0, [(at + 0.5, f"host {at}") for at in range(10)]),
+    )
+    panel.bar("stays", begin, end, bad + 1.0, bad)
+    for number, since, until in spans:
+        panel.bar("b", since, until, number + 0.7, number + 0.3)
+    panel.label(bad + 0.5, "fails at 30%")
+    out = [until - since for number, since, until in spans if number == bad]
+    others = sum(number != bad for number, _, _ in spans)
+    first = next(since for number, since, _ in spans if number == bad) - begin
+    return sheet.drawing(
+        f"Host {bad} fails 30% of its calls from second {begin} to {end} (grey), the others 1%. It "
+        f"is left out (orange) within {first + 1} s, then for {', '.join(map(str, out))} s, "
+        f"longer each time that it is found again; of the others {others or 'none'} is. "
+        f"{100 * failed / (end - begin) / 1_000:.1f}% of all calls fail meanwhile, in place of "
+        "3.9%."
     )
 
 

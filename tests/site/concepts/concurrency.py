@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final, Protocol
 
 from sluicegate.kernels.aimd import Aimd
 from sluicegate.kernels.fast_limit import FastLimit
 from sluicegate.kernels.gradient2 import Gradient2
 from sluicegate.kernels.vegas import Vegas
+from tests.kernels.test_place_search import Engine
 from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
 
 WORK_US: Final = 10_000
@@ -117,4 +118,36 @@ def concurrency_limit() -> Drawing:
     return sheet.drawing(
         f"{CONDITIONS} On average they hold, at a capacity of 20 and of 10: {', '.join(held)} "
         "(AIMD with a timeout of 40 ms; the axes differ)."
+    )
+
+
+def place_search() -> Drawing:
+    """Eight slots behind sixty-four places: how many are tried, and what work takes."""
+    engine = Engine(8, 5_000, 3_000)
+    places: list[Point] = []
+    took: list[Point] = []
+    for tick in range(80):
+        engine.run(0.1)
+        places.append((tick / 10 + 0.1, float(engine.search.places)))
+        # By Little's law: those inside, over what is done.
+        took.append(
+            (
+                tick / 10 + 0.1,
+                engine.inflight * 1_000 / engine.done_per_s(tick / 10, tick / 10 + 0.1),
+            )
+        )
+    sheet = Sheet("Place search: an engine that can do eight at once", 120, 120)
+    panel = sheet.panel("places", Axis(8, "seconds"), Axis(70))
+    panel.bound(8, "what it can use")
+    panel.steps("a", places, "places")
+    panel = sheet.panel("time inside the engine", Axis(8, "seconds"), Axis(60, "milliseconds"))
+    panel.line("a", took, "each unit")
+    found = median(y for x, y in places if x > 4)
+    later = median(y for x, y in took if x > 4)
+    early, late = engine.done_per_s(0, 1), engine.done_per_s(4, 8)
+    return sheet.drawing(
+        "Twice what the engine can do comes. With 64 places a unit is in it for "
+        f"{took[0][1]:.0f} ms, most of that in its line; with the "
+        f"{found:.0f} that are found (the median from second 4 on) {later:.0f} ms. It does "
+        f"{early:,.0f} a second at first and {late:,.0f} at the end."
     )

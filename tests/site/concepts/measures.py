@@ -10,11 +10,13 @@ from typing import Final
 
 from sluicegate.kernels.burn_rate import MINUTE_US, BurnWindows, burn
 from sluicegate.kernels.count_min import CountMin, fingerprint
+from sluicegate.kernels.ewma import Ewma, PeakEwma
 from sluicegate.kernels.latency_ratio import LatencyRatio
 from sluicegate.kernels.moving_rate import MovingRate, TwoSpeedRate
 from sluicegate.kernels.p2_quantile import P2Quantile
 from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.kernels.suppression import exact_factor, linear_factor
+from sluicegate.kernels.windowed_quantile import WindowedQuantile
 from tests.site.concepts.panel import Axis, Drawing, Point, Sheet
 
 SECOND: Final = 1_000_000
@@ -118,6 +120,75 @@ def p2_quantile() -> Drawing:
         "The p95 of log-normal latencies that double after 2,000 observations. From the 500th on "
         f"the estimate stays within {100 * off:.0f}% of the exact one, which remembers "
         "everything; both are slow to follow what the last 500 say."
+    )
+
+
+def windowed_quantile() -> Drawing:
+    """The p95 of the last five seconds beside the truth."""
+    chance = Random(8)
+    window = WindowedQuantile(5, SECOND)
+    past: list[tuple[int, float]] = []
+    truth: list[Point] = []
+    told: list[Point] = []
+    span, per_s = 30, 100
+    for number in range(span * per_s):
+        now = number * SECOND // per_s
+        slow = 10 <= now / SECOND < 18
+        value = chance.lognormvariate(2.3, 0.4) * (3 if slow else 1)
+        window.add(value * 1_000, now)
+        past.append((now, value))
+        if number % 10 == 9:
+            begin = (now // SECOND - 4) * SECOND
+            recent = sorted(each for at, each in past[-6 * per_s :] if at >= begin)
+            truth.append((now / SECOND, recent[int(0.95 * (len(recent) - 1))]))
+            told.append((now / SECOND, (window.quantile(0.95, now) or 0.0) / 1_000))
+    sheet = Sheet("Windowed quantile: the p95 of the last five seconds", 200)
+    panel = sheet.panel("latency", Axis(span, "seconds"), Axis(90, "milliseconds"))
+    panel.band("quiet", 10, 18, "three times as slow")
+    panel.dots("quiet", [(at / SECOND, each) for at, each in past[::15]], "calls")
+    panel.line("b", truth, "exact")
+    panel.line("a", told, "p95")
+    off = max(abs(a / b - 1) for (_, a), (_, b) in zip(told, truth, strict=True))
+    high = 2 * truth[80][1]
+    up = next(x for x, y in told if x > 10 and y > high) - 10
+    down = next(x for x, y in told if x > 18 and y < high) - 18
+    return sheet.drawing(
+        f"{per_s} calls a second, three times as slow from second 10 to 18. The p95 is never more "
+        f"than {100 * off:.1f}% from the exact one of the same five seconds (the lines lie on each "
+        f"other); it has doubled {up:.1f} s after the slow-down and falls below that {down:.1f} s "
+        "after its end."
+    )
+
+
+def ewma() -> Drawing:
+    """A step and one slow call, seen by the mean and by the peak."""
+    chance = Random(14)
+    mean, peak = Ewma(2 * SECOND), PeakEwma(2 * SECOND)
+    lines: tuple[list[Point], list[Point], list[Point]] = ([], [], [])
+    span = 40
+    for number in range(span * 20):
+        now = number * SECOND // 20
+        second = number / 20
+        value = 10 * chance.lognormvariate(0, 0.2) * (2 if second >= 20 else 1)
+        value = 70.0 if second == 8 else value
+        mean.add(value, now)
+        peak.add(value, now)
+        seen = (value, mean.mean() or 0.0, peak.peak(now))
+        for line, each in zip(lines, seen, strict=True):
+            line.append((second, each))
+    sheet = Sheet("EWMA: one slow call, and a step", 200)
+    panel = sheet.panel("latency", Axis(span, "seconds"), Axis(80, "milliseconds"))
+    panel.dots("quiet", [*lines[0][::5], (8.0, 70.0)])
+    panel.line("c", lines[2][::4], "peak")
+    panel.line("a", lines[1][::4], "mean")
+    jump = max(y for x, y in lines[1] if 8 <= x < 9)
+    calm = next(x for x, y in lines[2] if x > 8 and y < 20) - 8
+    late = next(x for x, y in lines[1] if x > 20 and y > 18) - 20
+    return sheet.drawing(
+        f"20 calls a second of 10 ms, one of 70 ms at second 8, and 20 ms from second 20 on; a "
+        f"half-life of 2 s. The one slow call lifts the mean to {jump:.0f} ms and the peak to 70 "
+        f"ms, which is below 20 ms again after {calm:.1f} s; of the step the mean has seen four "
+        f"fifths after {late:.1f} s."
     )
 
 

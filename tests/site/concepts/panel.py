@@ -102,6 +102,15 @@ class Panel:
         right, floor = self._at(end, low)
         self._picture.rect(f"fill {kind}", left, top, max(right - left, 0.5), floor - top)
 
+    def frame(self, begin: float, end: float, value: float, low: float = 0.0) -> None:
+        """Draw a dashed frame where a bar would be."""
+        (left, top), (right, floor) = self._at(begin, value), self._at(end, low)
+        for x1, y1, x2, y2 in (
+            (left, top, right, top), (left, floor, right, floor),
+            (left, top, left, floor), (right, top, right, floor),
+        ):  # fmt: skip
+            self._picture.line("bound", x1, y1, x2, y2)
+
     def bound(self, value: float, name: str) -> None:
         """Draw a dashed line across."""
         y = self._at(0, value)[1]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.site.concepts import callers, concurrency, limits, measures, queues
+from tests.site.concepts import (
+    callers,
+    concurrency,
+    costs,
+    holds,
+    keys,
+    limits,
+    lookups,
+    measures,
+    queues,
+)
 from tests.site.concepts.panel import Draw
 
 DRAWINGS: Final[dict[str, Draw]] = {
@@ -39,5 +49,24 @@ DRAWINGS: Final[dict[str, Draw]] = {
         measures.count_min,
         measures.space_saving,
         measures.burn_rate,
+        measures.windowed_quantile,
+        measures.ewma,
+        callers.outlier,
+        costs.call_plan,
+        concurrency.place_search,
+        holds.permits,
+        holds.leased_block,
+        holds.cell_throttle,
+        lookups.rule_index,
+        lookups.path_index,
+        lookups.glob_index,
+        costs.cost_model,
+        costs.key_span,
+        costs.lending,
+        costs.quota_tuning,
+        keys.lru_ttl,
+        keys.digest_filter,
+        keys.image_fit,
+        keys.perceptual_hash,
     )
 }
