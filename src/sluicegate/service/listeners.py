@@ -105,6 +105,11 @@ class Listeners:
         if self._tls is not None:
             self._tls.reload()
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens, with the ports it was given."""
+        return tuple(self._bound)
+
     def summary(self) -> str:
         """The languages and the addresses, as the line has them that says it is ready."""
         kinds = [Language.HTTP1]

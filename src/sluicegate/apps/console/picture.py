@@ -32,6 +32,7 @@ DISPATCHER: Final = "kv"
 IMAGES: Final = "images"
 LIMITER: Final = "limiter"
 PUBSUB: Final = "pubsub"
+CLIENT: Final = "client"
 CLASSES: Final = tuple(member.name for member in Criticality)
 ACCOUNTS_READ_MAX: Final = 200  # of a node; the suppressed come first, then the busiest
 _ADMITTED: Final = ("allowed", "degraded_allowed", "shadow_refused")
@@ -117,6 +118,16 @@ class AccountReading(NamedTuple):
     untracked: int
 
 
+class BreakerReading(NamedTuple):
+    """A breaker of a client that is not closed: whose calls it holds back, and to where."""
+
+    node: str
+    client: str
+    backend: str
+    operation: str
+    state: str
+
+
 class LetterReading(NamedTuple):
     """The dead letters of a limiter."""
 
@@ -142,6 +153,7 @@ class FleetPicture:
     # Of each account, over all nodes, as `account_rates.picture_of` has it.
     factors: Sequence[Mapping[str, Any]] = ()
     images: tuple[ImageReading, ...] = ()
+    breakers: tuple[BreakerReading, ...] = ()
     dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
 
     @property
@@ -224,6 +236,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
             [one.cluster for one in readings if one.cluster is not None],
         )["accounts"],
         images=tuple(one.images for one in readings if one.images is not None),
+        breakers=tuple(breaker for one in readings for breaker in one.breakers),
         dispatchers=dispatchers,
     )
 
@@ -243,6 +256,7 @@ class _NodeReading:
     cluster: NodeSample | None = None
     cluster_before: NodeSample | None = None
     images: ImageReading | None = None
+    breakers: list[BreakerReading] = field(default_factory=list)
 
     @property
     def admitted(self) -> float:
@@ -276,7 +290,17 @@ def _read(
         return _read_pubsub(url, before, state), [], []
     if state["app"] == IMAGES:
         return _NodeReading(url, images=read_images(url, before, state)), [], []
+    if state["app"] == CLIENT:
+        return _NodeReading(url, breakers=_read_breakers(url, state)), [], []
     return _NodeReading(url), [], []
+
+
+def _read_breakers(url: str, state: State) -> list[BreakerReading]:
+    names = BreakerReading._fields[1:]
+    return [
+        BreakerReading(url, *(str(one[name]) for name in names))
+        for one in state["breakers"]["not_closed"]
+    ]
 
 
 def _read_pubsub(url: str, before: State | None, state: State) -> _NodeReading:

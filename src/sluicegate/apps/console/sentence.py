@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from sluicegate.apps.console.picture import FleetPicture
 from sluicegate.command_line.text import counted, per_second
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.kernels.breaker import FORCED_CLOSED, STATES
 
 # Below this share of a class a refusal is no news.
 REFUSED_SHARE_MIN: Final = 0.001
@@ -200,6 +201,16 @@ def _origins(picture: FleetPicture) -> Sentence | None:
     return Sentence(Urgency.DEFENDING, words, "images")
 
 
+def _breakers(picture: FleetPicture) -> Sentence | None:
+    failing = [one for one in picture.breakers if one.state != STATES[FORCED_CLOSED]]
+    held = sorted({one.backend or one.client for one in failing})
+    if not held:
+        return None
+    more = f" and {counted(len(held) - 1, 'other')}" if held[1:] else ""
+    words = f"The backend {held[0]}{more} fails: its clients have stopped to call it for now."
+    return Sentence(Urgency.DEFENDING, words, "queues")
+
+
 def _hot(picture: FleetPicture) -> Sentence | None:
     hottest = next(iter(picture.dispatchers.get("hot", ())), None)
     if hottest is None or hottest["share"] < HOT_SHARE_MIN or not hottest["rate"]:
@@ -248,6 +259,7 @@ _RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
     _slow,
     _shedding,
     _origins,
+    _breakers,
     _hot,
     _one_caller,
     _account,

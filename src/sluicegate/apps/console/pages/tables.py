@@ -162,8 +162,11 @@ def _breakers(picture: FleetPicture) -> str:
             open_.append((f"{name} of {who}", "open", str(found.get("why") or "")))
     for one in picture.images:
         open_ += [(f"{host}, by {one.node}", state, "") for host, state in one.unwell]
+    for breaker in picture.breakers:
+        backend = " ".join(filter(None, (breaker.backend, breaker.operation))) or "its backend"
+        open_.append((f"{backend}, by {breaker.client} at {breaker.node}", breaker.state, ""))
     if not open_:
-        return quiet("All are closed: engines, stores and origins of images answer.")
+        return quiet("All are closed: engines, stores, origins of images and backends answer.")
     rows = [
         row(
             cell(escape_name(what), "name"),
