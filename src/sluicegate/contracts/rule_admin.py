@@ -270,7 +270,13 @@ class RuleAdmin:
 
     @_operation("GET /versions", result="Versions", items="versions")
     def versions(
-        self, *, count_max: Annotated[int, _COUNT] = COUNT_DEFAULT, by: Identity = NOBODY
+        self,
+        *,
+        count_max: Annotated[int, _COUNT] = COUNT_DEFAULT,
+        before: Annotated[
+            int, Argument(WHOLE, "Only releases before this one; 0: the latest.")
+        ] = 0,
+        by: Identity = NOBODY,
     ) -> Sequence[Answer]:
         """The latest releases, newest first."""
         raise NotImplementedError

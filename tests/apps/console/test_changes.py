@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from sluicegate.apps.console.changes import story_of
+from sluicegate.apps.console.pages.changes import rule_history
 from sluicegate.apps.console.pages.editor import RULE_FIELDS
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.rule_admin import Operation, RuleAdmin
 from sluicegate.policies.access import token_digest
 from sluicegate.rules.resources.parser import FIELDS
 from tests.apps.console.changing import (
@@ -102,13 +106,51 @@ def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
     story = bob.get("/changes/rule?rule=play").partition("<main>")[2]
     assert "changed" in story
     assert "Eight" in story
-    assert "None of the last 20 releases" in bob.get("/changes/rule?rule=other")
+    assert "Releases 1 to 3 have not changed it." in bob.get("/changes/rule?rule=other")
+    assert "Releases 1 to 2" in bob.get("/changes/rule?rule=play&before=3")
+    assert bob.ask("GET", "/changes/rule?rule=play&before=-1")[0] == 400
     fields = {"to": "1", "reason": "too many"}
     assert bob.send("/changes/rollback", fields, at="/changes/history")[0] == 303
     history = bob.get("/changes/history")
     assert "too many" in history
     assert "ann" in history
     assert "was refused approve" in history
+
+
+class ManyReleases(RuleAdmin):
+    """A rulebook of 45 releases, every tenth of which changed the rule."""
+
+    def __init__(self) -> None:
+        self.compared = 0
+
+    def call(self, operation: Operation, arguments: Mapping[str, Any], *, by: Identity) -> Any:
+        if operation.name == "diff":
+            self.compared += 1
+            tenth = int(arguments["after"]) % 10 == 0
+            return {"rules": {"changed": ["play"] if tenth else []}}
+        before = arguments["before"] or 46
+        found = range(before - 1, 0, -1)[: arguments["count_max"]]
+        return [{"version": at, "before": f"{at - 1}", "commit": f"{at}"} for at in found]
+
+
+def test_the_story_of_a_rule_goes_back_page_by_page_and_forth_again() -> None:
+    admin = ManyReleases()
+    latest = story_of(admin, "play", 0)
+    assert [one["version"] for _, one in latest.found] == [40, 30]
+    assert (latest.older, latest.newer, admin.compared) == (26, 0, 20)
+    middle = story_of(admin, "play", latest.older)
+    assert [one["version"] for _, one in middle.found] == [20, 10]
+    assert (middle.compared[0], middle.compared[-1], middle.newer) == (25, 6, 46)
+    assert story_of(admin, "play", middle.newer).compared == latest.compared
+    oldest = story_of(admin, "play", middle.older)
+    assert (oldest.compared, oldest.older) == ([5, 4, 3, 2, 1], 0)
+    assert story_of(admin, "play", oldest.newer).compared == middle.compared
+    nothing = story_of(admin, "play", 1)
+    assert (nothing.compared, nothing.older, nothing.newer) == ([], 0, 0)
+    shown = rule_history(middle._replace(name=HOSTILE), 0)
+    assert 'before=6">Older releases' in shown["releases"]
+    assert 'before=46">Newer releases' in shown["releases"]
+    assert "<script" not in "".join(shown.values())
 
 
 CONSOLES = f"""

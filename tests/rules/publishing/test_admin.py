@@ -323,6 +323,19 @@ def test_the_status_has_the_orders_and_the_nodes(world: World) -> None:
     json.dumps(status)
 
 
+def test_releases_are_listed_from_any_one_back(world: World) -> None:
+    world.live(NEW)
+
+    def listed(**more: int) -> list[int]:
+        return [one["version"] for one in world.admin.versions(by=READER, **more)]
+
+    assert listed() == [2, 1]
+    assert listed(before=0) == [2, 1]
+    assert listed(before=2) == [1]
+    assert listed(before=9, count_max=1) == [2]
+    assert listed(before=1) == []
+
+
 def test_waiting_for_nodes_says_whether_they_came(world: World) -> None:
     world.report("n1", version=1)
     assert world.admin.wait(1, nodes=1, timeout_s=0, by=READER)["reached"] is True

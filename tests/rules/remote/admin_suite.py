@@ -154,6 +154,7 @@ class RuleAdminSuite:
         assert ask("rita").proposal(second)["state"] == LIVE
         assert len(ask("rita").versions()) == 3
         assert len(ask("rita").versions(count_max=2)) == 2
+        assert [one["version"] for one in ask("rita").versions(before=3)] == [2, 1]
         assert [it["id"] for it in ask("rita").proposals(count_max=1)] == [second]
 
     def test_a_file_is_added_and_taken_out(self, world: World, ask: Any, make_live: Any) -> None:

@@ -29,7 +29,7 @@ from sluicegate.contracts.errors import (
     SluicegateError,
     Unauthenticated,
 )
-from sluicegate.contracts.rule_admin import SHARE_MAX, Answer, RuleAdmin
+from sluicegate.contracts.rule_admin import SHARE_MAX, VERSION_MAX, Answer, RuleAdmin
 from sluicegate.contracts.rulebook import BY_CALLERS
 from sluicegate.doors.http.audit import user_of
 from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
@@ -41,7 +41,7 @@ from sluicegate.shadow.report.page import page_of
 
 LISTED_MAX: Final = 50
 KINDS: Final = ("added", "removed", "changed")
-COMPARED_MAX: Final = 20  # releases that are held against the one before, for the story of a rule
+COMPARED_MAX: Final = 20  # releases that a page of a rule's story holds against the one before
 QUOTA_RU_MAX: Final = 1 << 40  # a budget holds no larger quota
 SIGN_IN: Final = "/changes/sign-in"
 _PAGE: Final = {200: RouteResponse("The page.", "", "text/html")}
@@ -73,7 +73,10 @@ class ChangeRoutes:
         """The rows."""
         revision = Parameter("id", "The proposal.", TEXT, required=True)
         file = Parameter("file", "The rules file.", TEXT, required=True)
-        rule = Parameter("rule", "The name of the rule.", TEXT, required=True)
+        rule = (
+            Parameter("rule", "The name of the rule.", TEXT, required=True),
+            Parameter("before", "Releases before this one; without it the latest.", TEXT),
+        )
         quota = (
             Parameter("caller", "Whose quota.", TEXT, required=True),
             Parameter("ru", "Request units a second.", TEXT, required=True),
@@ -84,7 +87,7 @@ class ChangeRoutes:
             self._get("/changes/proposal", self._proposal, "A proposal.", revision),
             self._get("/changes/report", self._report, "Its trial on captured traffic.", revision),
             self._get("/changes/history", self._history, "Releases, and who did what."),
-            self._get("/changes/rule", self._rule, "The releases that changed a rule.", rule),
+            self._get("/changes/rule", self._rule, "The releases that changed a rule.", *rule),
             Route(
                 "GET",
                 SIGN_IN,
@@ -162,18 +165,12 @@ class ChangeRoutes:
         return html(self._render("changes", self._head(request) | parts, by, title="History"))
 
     async def _rule(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        name = query_of(request, ("rule",)).get("rule", "")
+        query = query_of(request, ("rule", "before"))
+        name = query.get("rule", "")
+        before = whole_of("before", query.get("before", "0"), 0, VERSION_MAX)
 
-        def ask(admin: RuleAdmin) -> list[tuple[str, Answer]]:
-            found: list[tuple[str, Answer]] = []
-            for one in admin.versions(count_max=COMPARED_MAX):
-                if one.get("before"):
-                    rules = admin.diff(str(one["before"]), str(one["commit"])).get("rules") or {}
-                    found += [(kind, one) for kind in KINDS if name in rules.get(kind, ())]
-            return found
-
-        found = await self._rulebook.call(request, ask)
-        parts = pages.rule_history(name, found, COMPARED_MAX, self._clock.now_us())
+        story = await self._rulebook.call(request, lambda it: story_of(it, name, before))
+        parts = pages.rule_history(story, self._clock.now_us())
         return html(self._render("changes", self._head(request) | parts, by, title="A rule"))
 
     # Sign in.
@@ -377,6 +374,25 @@ class ChangeRoutes:
         except SluicegateError as error:
             parts = self._head(request) | {"mistake": pages.mistake(str(error))}
             return html(self._render("changes", parts, by, title="Changes"), _status_of(error))
+
+
+def story_of(admin: RuleAdmin, name: str, before: int) -> pages.RuleStory:
+    """Return a page of a rule's story: of the releases before that one; before 0, of the latest."""
+    # One more than is compared: whether there are older ones.
+    listed = admin.versions(count_max=COMPARED_MAX + 1, before=before)
+    compared = [int(one["version"]) for one in listed[:COMPARED_MAX]]
+    found = []
+    for one in listed[:COMPARED_MAX]:
+        if one.get("before"):
+            rules = admin.diff(str(one["before"]), str(one["commit"])).get("rules") or {}
+            found += [(kind, one) for kind in KINDS if name in rules.get(kind, ())]
+    return pages.RuleStory(
+        name,
+        found,
+        compared,
+        older=compared[-1] if len(listed) > COMPARED_MAX else 0,
+        newer=compared[0] + COMPARED_MAX + 1 if compared and compared[0] == before - 1 else 0,
+    )
 
 
 def _draft_in(fields: Mapping[str, str]) -> Draft:

@@ -112,9 +112,10 @@ class RulebookAdmin(RuleAdmin):
             raise BadValue("proposal", id, f"there is no report: {why}")
         return verdict.report
 
-    def _versions(self, *, count_max: int, by: str) -> Sequence[Answer]:
+    def _versions(self, *, count_max: int, before: int, by: str) -> Sequence[Answer]:
         state = self._ledger.state()
-        latest = sorted(state.versions, reverse=True)[: _count(count_max)]
+        listed = [number for number in state.versions if not before or number < before]
+        latest = sorted(listed, reverse=True)[: _count(count_max)]
         return [views.version_view(state.versions[number], state) for number in latest]
 
     def _status(self, *, by: str) -> Answer:

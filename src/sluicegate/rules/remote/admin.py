@@ -113,7 +113,8 @@ class RemoteRuleAdmin(RuleAdmin):
         fields: dict[str, dict[str, Any]] = {PATH: {}, QUERY: {}, BODY: {}}
         for argument in operation.arguments:
             value = arguments[argument.name]
-            if argument.place != QUERY or value != "":
+            # What the server takes by default is not sent: an older one may not know the argument.
+            if argument.place != QUERY or value not in ("", argument.default):
                 fields[argument.place][argument.wire] = value
         path = operation.path.replace("{+", "{").format_map(
             {name: _path_part(name, value) for name, value in fields[PATH].items()}

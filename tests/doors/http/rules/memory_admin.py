@@ -164,9 +164,12 @@ class MemoryRuleAdmin(RuleAdmin):
             report: Answer = verdict["report"]
             return report
 
-    def versions(self, *, count_max: int = 100, by: Identity = NOBODY) -> Sequence[Answer]:
+    def versions(
+        self, *, count_max: int = 100, before: int = 0, by: Identity = NOBODY
+    ) -> Sequence[Answer]:
         with self._read(by):
-            return [dict(one) for one in self._versions[::-1][:count_max]]
+            last = before - 1 if before else len(self._versions)
+            return [dict(one) for one in self._versions[:last][::-1][:count_max]]
 
     def status(self, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):

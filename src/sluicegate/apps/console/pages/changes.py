@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from sluicegate.apps.console.forms import button, text_field
@@ -310,10 +310,22 @@ def history(
     }
 
 
-def rule_history(
-    name: str, found: Sequence[tuple[str, Mapping[str, Any]]], compared: int, now_us: int
-) -> dict[str, str]:
+class RuleStory(NamedTuple):
+    """What releases did to a rule: of those `compared`, the newest first, those that changed it.
+
+    `older` and `newer` are the releases before which the pages beside this one begin; 0: none.
+    """
+
+    name: str
+    found: Sequence[tuple[str, Mapping[str, Any]]]
+    compared: Sequence[int]
+    older: int
+    newer: int
+
+
+def rule_history(story: RuleStory, now_us: int) -> dict[str, str]:
     """Return the releases in which a rule was added, changed or removed, the newest first."""
+    name, found, compared = story.name, story.found, story.compared
     rows = [
         row(
             cell(f"{int(one['version']):,}"),
@@ -325,11 +337,20 @@ def rule_history(
         for kind, one in found
     ]
     shown = table(("release", "it was", "by", "why", "when"), (), rows)
-    nothing = quiet(f"None of the last {compared} releases has changed it.")
-    link = f'<a href="/rules?rule={escape(quote(name, safe=""))}">What it counts now</a>'
+    if not compared:
+        span = "There are no releases here."
+    else:
+        span = f"Releases {compared[-1]:,} to {compared[0]:,}" + (
+            ":" if rows else " have not changed it."
+        )
+    rule = escape(quote(name, safe="", errors="replace"))
+    links = [f'<a href="/rules?rule={rule}">What it counts now</a>']
+    for words, before in (("Older releases", story.older), ("Newer releases", story.newer)):
+        if before:
+            links.append(f'<a href="/changes/rule?rule={rule}&amp;before={before}">{words}</a>')
     return {
         "about": f"<h2>{escape_name(name)}</h2>",
-        "releases": (shown if rows else nothing) + f"<p>{link}</p>",
+        "releases": quiet(span) + (shown if rows else "") + f"<p>{' '.join(links)}</p>",
     }
 
 
