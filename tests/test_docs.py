@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Shows parts of tests, which have fixtures.
 NOT_RUN = {"engines.md"}
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# A block that asks a running service; `tests/examples/test_pubsub_chat.py` runs it with one.
+ASKS_A_SERVICE = "PubSubClient("
 SHELL = 'set -eu; sluicegate() { "$PYTHON" -m sluicegate.cli "$@"; }\n'
 PAGES = [
     page
@@ -32,11 +34,20 @@ PAGES = [
 @pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction' is deprecated")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path) -> None:
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    blocks = [block for block in found if ASKS_A_SERVICE not in block]
     namespace: dict[str, object] = {}
     with contextlib.redirect_stdout(io.StringIO()):
         for number, block in enumerate(blocks, 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def readme_block(language: str, words: str) -> str:
+    """The one block of the README in this language that has these words."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = (one for one in found if words in one)
+    return str(block)
 
 
 def run_commands(folder: Path, commands: str) -> str:

@@ -24,6 +24,7 @@ from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
 from tests.engines.child import until
+from tests.test_docs import readme_block
 
 SPEC = "w=8,format=png"
 KEY, OLD_KEY = "k" * 32, "o" * 32
@@ -74,6 +75,9 @@ def test_an_image_has_what_caches_and_browsers_need(
     # Unencoded, as long as it has no query of its own.
     assert server.get(f"/img/w=16,format=png/{url}").body == first.body
     assert origin.asked["/a.png"] == 1
+    in_readme = readme_block("html", "<img").partition(":7060")[2].partition('"')[0]
+    shown = server.get(in_readme.replace("https://example.com/villa.jpg", url))
+    assert Image.open(BytesIO(shown.body)).size == (48, 32)  # as it is: nothing grows
 
 
 def test_a_part_of_an_image_is_served(server: ImagesProcess, origin: OriginServer) -> None:

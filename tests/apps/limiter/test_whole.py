@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
 from tests.engines.child import free_port, until
+from tests.test_docs import readme_block
 
 PLAYBACK = "/api/v1/playback"
 
@@ -38,6 +39,7 @@ def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess
     rules.mkdir()
     rules_file(rules, NATIVE, "native.yaml")
     rules_file(rules, ENVOY, "envoy.yaml")
+    rules_file(rules, readme_block("yaml", "domain:"), "limits.yaml")
     with LimiterProcess(folder, "--rules", str(rules), "--shed", "off") as process:
         yield process
 
@@ -56,7 +58,7 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_it_says_in_one_line_that_it_is_ready(limiter: LimiterProcess) -> None:
     line = limiter.ready_line
     assert f"gRPC, RESP and HTTP on 127.0.0.1:{limiter.port}" in line
-    assert "3 rules (version " in line
+    assert "4 rules (version " in line
     assert limiter.log.read_text().count("\n") == 1
 
 
@@ -84,6 +86,9 @@ def test_envoys_question_is_answered(limiter: LimiterProcess) -> None:
         stub = rls_pb2_grpc.RateLimitServiceStub(channel)
         codes = [stub.ShouldRateLimit(mesh_ask("bob")).overall_code for _ in range(5)]
         assert codes == [1, 1, 1, 2, 2]
+        of_readme = [mesh_ask("ann", domain="edge") for _ in range(2)]
+        of_readme[0].hits_addend = 100
+        assert [stub.ShouldRateLimit(one).overall_code for one in of_readme] == [1, 2]
         with pytest.raises(grpc.RpcError) as caught:
             stub.ShouldRateLimit(mesh_ask("bob", domain=""))
         assert caught.value.code() is grpc.StatusCode.UNKNOWN
