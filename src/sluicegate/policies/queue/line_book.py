@@ -192,6 +192,7 @@ class LineBook:
             if entry is None:
                 break
             if self._is_late(entry.item, now_us):
+                self._rules[entry.item.lane].record_late()
                 removed.append(LineRemoval(entry.item, DEADLINE, NEVER))
             else:
                 found = entry.item
@@ -327,7 +328,13 @@ class LineBook:
                 delay_us = now_us - waiter.since_us
                 if self.burst.us:
                     delay_us = max(0, delay_us - self.burst.us)
-                if not rule.drop(delay_us, now_us) or self._only_lower_class_gains(lane, now_us):
+                stands = rule.drop(delay_us, now_us)
+                still = rule.still(delay_us, line.length, now_us)
+                # How many stand in the line of the door is not known, only for how long.
+                at_door = waiter.queued_us - waiter.since_us > 2 * rule.target_us()
+                if not stands or (still and not at_door):
+                    break
+                if self._only_lower_class_gains(lane, now_us):
                     break
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us
@@ -346,6 +353,7 @@ class LineBook:
         """Its time is over."""
         if 0 <= waiter.latest_us <= now_us:
             self.burst.record_late(self._service_us)
+            self._rules[waiter.lane].record_late()
             removed.append(LineRemoval(waiter, DEADLINE, NEVER))
         else:
             retry_us = self._settings.interval_us
@@ -368,6 +376,7 @@ class LineBook:
         if waiter.latest_us >= 0:
             late_us = min(late_us, waiter.latest_us)
         self.burst.record_refusal(self._service_us, late_us, now_us)
+        self._rules[waiter.lane].record_late()
         removed.append(removal)
 
     def _room(self, lane: int) -> int:

@@ -8,8 +8,9 @@ round the newest is served, and its delay says nothing.
 
     codel       least delay of an interval above the target: what is older than twice that goes,
                 until somebody of the class has not waited, or its line was empty while others
-                who matter less stood in theirs
-    folly       the same, until the least delay is at most the target again
+                who matter less stood in theirs; not while its length stands still
+                (`standstill.py`)
+    folly       by least delays alone, until one is at most the target again
     facebook    a newcomer may wait `normal_us`, or `aggressive_us` once the queue stands
     rfc8289     one goes every interval / sqrt(n), as for packets
     none        only the bounds of the queue
@@ -27,6 +28,7 @@ from math import sqrt
 from typing import Final, final
 
 from sluicegate.kernels.codel import Codel, CodelSettings, CodelTimeout
+from sluicegate.policies.queue.standstill import Standstill
 
 FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
 
@@ -50,6 +52,13 @@ class QueueRule:
     def record_empty(self) -> None:
         """Record that the class has nobody in line, while others who matter less do wait."""
 
+    def record_late(self) -> None:
+        """Record that a unit of the class had no room, or no time left."""
+
+    def still(self, delay_us: int, length: int, now_us: int) -> bool:
+        """Whether a line of `length`, whose oldest has waited `delay_us`, is no overload."""
+        return False
+
     def fit(self, service_us: int) -> None:
         """Scale to work that takes `service_us` when nothing is in its way."""
 
@@ -66,11 +75,12 @@ class QueueRule:
 class CodelRule(QueueRule):
     """Judged when a place is free, by the least delay of an interval."""
 
-    __slots__ = ("_codel",)
+    __slots__ = ("_codel", "_standstill")
 
     def __init__(self, settings: CodelSettings, *, wait_us_max: int, until_empty: bool) -> None:
         super().__init__(wait_us_max=wait_us_max)
         self._codel = Codel(settings, until_empty=until_empty)
+        self._standstill = Standstill() if until_empty else None
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """By the kernel."""
@@ -79,6 +89,21 @@ class CodelRule(QueueRule):
     def record_empty(self) -> None:
         """End an overload."""
         self._codel.record_empty()
+
+    def record_late(self) -> None:
+        """More comes than is served."""
+        if self._standstill is not None:
+            self._standstill.record_late()
+
+    def still(self, delay_us: int, length: int, now_us: int) -> bool:
+        """By its lengths since it stands."""
+        standstill, codel = self._standstill, self._codel
+        if standstill is None:
+            return False
+        if delay_us <= codel.target_us and not codel.overloaded:
+            standstill.record_calm()
+            return False
+        return standstill.holds(length, delay_us, now_us, 2 * codel.target_us, codel.interval_us)
 
     def fit(self, service_us: int) -> None:
         """Scale target and interval."""
