@@ -21,13 +21,12 @@ from sluicegate.stores.images.workers import ImageWorkersStats
 
 def picture(number: int, *, width: int = 48, height: int = 32, form: str = "PNG") -> bytes:
     """An image that no other number has."""
-    image = Image.new("RGB", (width, height))
-    image.putdata(
-        [((x * 5 + number) % 256, (y * 7 + number // 256) % 256, number % 251)
-         for y in range(height) for x in range(width)]
-    )  # fmt: skip
+    columns = bytes((x * 5 + number) % 256 for x in range(width))
+    rows = b"".join(bytes([(y * 7 + number // 256) % 256]) * width for y in range(height))
+    pixels = [columns * height, rows, bytes([number % 251]) * (width * height)]
+    bands = [Image.frombytes("L", (width, height), one) for one in pixels]
     out = BytesIO()
-    image.save(out, form)
+    Image.merge("RGB", bands).save(out, form)
     return out.getvalue()
 
 
