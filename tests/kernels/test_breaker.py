@@ -200,13 +200,19 @@ def test_an_open_breaker_says_exactly_when_to_come_back() -> None:
     assert breaker.state == HALF_OPEN
 
 
-def test_the_open_time_doubles_with_every_failed_probe_up_to_its_bound() -> None:
-    breaker, now_us, waits = opened(probes=1, probe_successes=1), 0, []
+@pytest.mark.parametrize(
+    ("percent", "waits"),
+    [(0, [5] * 6), (200, [5, 5, 10, 20, 40, 40]), (60, [5, 5, 5, 5, 6, 8])],
+)
+def test_the_open_time_is_a_part_of_what_the_outage_has_lasted(
+    percent: int, waits: list[int]
+) -> None:
+    breaker, now_us, found = opened(probes=1, probe_successes=1, open_percent=percent), 0, []
     for _ in range(6):
-        waits.append(breaker.retry_after_us(now_us))
-        now_us += waits[-1]
+        found.append(breaker.retry_after_us(now_us))
+        now_us += found[-1]
         call(breaker, FAILURE, now_us)
-    assert waits == [5, 10, 20, 40, 40, 40]  # draws of 0: the lower half of 10, 20, 40, 80
+    assert found == waits  # draws of 0: the lower half, of at least 10 and at most 80
 
 
 def test_the_draw_spreads_the_open_time_over_its_upper_half() -> None:
@@ -218,14 +224,20 @@ def test_the_draw_spreads_the_open_time_over_its_upper_half() -> None:
     assert waits == {50, 75, 100}
 
 
-def test_closing_starts_the_open_time_over() -> None:
+@pytest.mark.parametrize(("again_us", "open_us"), [(79, 39), (80, 5)])
+def test_a_closing_that_lasts_as_long_as_the_outage_ends_it(again_us: int, open_us: int) -> None:
     breaker = opened(probes=1, probe_successes=1)
-    call(breaker, FAILURE, 5)
-    assert breaker.retry_after_us(5) == 10
-    assert call(breaker, SUCCESS, 15) == CLOSED
+    assert call(breaker, SUCCESS, 40) == CLOSED
     for _ in range(3):
-        call(breaker, FAILURE, 20)
-    assert breaker.retry_after_us(20) == 5
+        call(breaker, FAILURE, again_us)
+    assert breaker.retry_after_us(again_us) == open_us + again_us % 2
+
+
+def test_the_time_that_a_server_asks_for_is_no_part_of_an_outage() -> None:
+    breaker = made(open_us=10, open_us_max=1_000, probes=1, probe_successes=1)
+    breaker.trip(0, 0.0, told_us=500)
+    assert call(breaker, FAILURE, 505) == OPEN
+    assert breaker.retry_after_us(505) == 5
 
 
 # Half-open.
@@ -420,6 +432,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "window_us": 10 * SECOND,
         "buckets": 10,
         "open_us": 5 * SECOND,
+        "open_percent": 100,
         "open_us_max": 300 * SECOND,
         "probes": 3,
         "probe_successes": 2,
@@ -450,6 +463,7 @@ def test_the_smallest_settings_are_allowed() -> None:
         ({"window_us": 9}, "window_us"),
         ({"window_us": 11}, "window_us"),
         ({"open_us": 0}, "open_us"),
+        ({"open_percent": 1_001}, "open_percent"),
         ({"open_us": 10, "open_us_max": 9}, "open_us_max"),
         ({"probes": 0}, "probes"),
         ({"probe_successes": 0}, "probe_successes"),
@@ -483,7 +497,8 @@ class SlowBreaker:
         self.s = chosen
         self.generation, self.state = 1, CLOSED
         self.results: list[tuple[int, bool, bool]] = []  # bucket, failed, slow
-        self.given_back = self.entered = self.openings = self.until_us = 0
+        self.given_back = self.entered = self.until_us = 0
+        self.outage: tuple[int, int] | None = None  # began, and closed if it did
 
     def change(self, state: int) -> None:
         self.state = state
@@ -492,12 +507,17 @@ class SlowBreaker:
         self.given_back = self.entered = 0
 
     def open(self, now_us: int, draw: float) -> None:
-        longest = self.s.open_us
-        for _ in range(self.openings):
-            longest = min(2 * longest, self.s.open_us_max)
+        if self.outage is not None and self.state == CLOSED:
+            began_us, closed_us = self.outage
+            if now_us < began_us or now_us - closed_us >= closed_us - began_us:
+                self.outage = None
+        if self.outage is None:
+            self.outage = (now_us, now_us)
+        lasted_us = now_us - self.outage[0]
+        longest = max(self.s.open_us, lasted_us * self.s.open_percent // 100)
+        longest = min(longest, self.s.open_us_max)
         shortest = -(-longest // 2)
         self.until_us = now_us + shortest + int(draw * (longest - shortest + 1))
-        self.openings += 1
         self.change(OPEN)
 
     def free_places(self) -> int:
@@ -547,7 +567,8 @@ class SlowBreaker:
             if bad > self.s.probes - self.s.probe_successes:
                 self.open(now_us, draw)
             elif len(self.results) - bad == self.s.probe_successes:
-                self.openings = 0
+                assert self.outage is not None
+                self.outage = (self.outage[0], now_us)
                 self.change(CLOSED)
         elif self.breaks_a_rule(bucket):
             self.open(now_us, draw)
@@ -575,6 +596,7 @@ chosen_settings = st.builds(
         buckets=4,
         open_us=15,
         open_us_max=100,
+        open_percent=row * 60,
         probes=probes,
         probe_successes=min(good, probes),
         probe_us_max=40,
@@ -646,7 +668,7 @@ class BreakerHistory(RuleBasedStateMachine):
             self.oracle.change(FORCED_CLOSED)
         elif self.oracle.state in {FORCED_OPEN, FORCED_CLOSED}:
             self.breaker.release()
-            self.oracle.openings = 0
+            self.oracle.outage = None
             self.oracle.change(CLOSED)
 
     @invariant()

@@ -2,7 +2,8 @@
 
 One breaker for each backend (`request.shard`) and class of work: a breaker for a whole service
 turns one bad shard into a total outage, and scans that time out must not stop the reads. The kernel
-is `kernels/breaker.py`: exact buckets of time, few probes, an open time that doubles and is drawn.
+is `kernels/breaker.py`: exact buckets of time, few probes, an open time that is drawn and a part of
+what the outage has lasted.
 
 What counts is a failure: an error of the backend, a time-out, no connection. A refusal (overload,
 a quota), a cancelled call and the caller's own fault say nothing about its health. The seed's form,

@@ -5,8 +5,8 @@ held callers back for three after a loss of 70% was over; back-pressure trips th
 repeated only
 after the time it asks for, so that an overloaded backend is spared; and five failures in a row open
 nothing, since a backend that refuses a third of its calls at random shows five in a row every few
-hundred. A breaker looks again within a second, for an outage may be as short, and at least once a
-minute.
+hundred. A breaker looks again after a twentieth of the time that the outage has lasted, with one
+call, and closes if that is answered: it then costs hardly an answer after the outage has ended.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from sluicegate.resilience.tables import build, table_of
 _BREAKER: Final[dict[str, Any]] = {
     "failures_in_row": 20,
     "on_pressure": TRIP_ON_PRESSURE,
-    "open_us": 1_000_000,
+    "open_us": 5_000,
+    "open_percent": 5,
     "open_us_max": 60_000_000,
+    "probes": 1,
+    "probe_successes": 1,
 }
 _THROTTLE: Final[dict[str, Any]] = {"history_us": 2_000_000}
 _RETRY: Final[dict[str, Any]] = {"on_overload": WHEN_TOLD}
