@@ -100,6 +100,14 @@ class Nodes:
             for at in range(max(len(tenths) - width + 1, 1))
         )
 
+    def beyond(self, account: str) -> float:
+        """The most that any span admitted beyond the limit, burst included, in limit-seconds."""
+        most = level = 0.0
+        for tenth in self.admitted[account]:
+            level = max(level + tenth / L - 0.1, 0.0)
+            most = max(most, level)
+        return most
+
     def _exchange(self) -> None:
         for name, node in self.alive.items():
             for member, report in node.reports(self.now_us):

@@ -25,10 +25,11 @@ nothing changes, and as quick as 300 ms when it does, upwards and downwards: a p
 slow and a fast estimate goes on rejecting for 24 s after a burst has ended. Then 1 - L / R.
 
 **Pulses** that are over before the news of them contradict every window, and each would pass. So
-what was admitted beyond L is added up, as by a bucket that drains at L: at most 2 L more than B in
-one step, so from B + `EXCESS` L and chance on the account is held by its mean over 3 s, a little
-below L, until that is made up or the mean conforms. Of 5 L in pulses of 0.1 s, 4.7 L passed, and
-0.97 L do.
+what was admitted beyond L is added up, as by a bucket that drains at L. Who was found over, and of
+whom more than B was let in, is held between pulses by the higher of its means over 1 s and 3 s, and
+a tenth below for each limit-second of excess, until the excess is made up or both means conform.
+While an account is rejected the bucket drains a little faster (`FORGIVEN`), so a step that has
+lasted is no debt when it ends. Of 5 L in pulses of 0.1 s, 4.7 L passed, and 0.98 L do.
 
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
@@ -97,11 +98,10 @@ SIGMAS_MAX: Final = 100.0
 # Longest first. Ten slots each: a window spans from nine to ten of them.
 WINDOWS_US: Final = (24_000_000, 8_000_000, 3_000_000, 1_000_000, 300_000)
 SLOTS: Final = 10
-PULSE_WINDOW: Final = 2  # of these; by it an account is held that passed too much in pulses
-# Limit-seconds beyond the burst that may pass before that, and that are remembered above them.
-EXCESS: Final = 3.0
-EXCESS_MAX: Final = 12.0
-PULSE_SHARE: Final = 0.9  # of the limit, until the excess is made up
+PULSE_WINDOWS: Final = (2, 3)  # of these; who has an excess is held by the higher
+EXCESS_MAX: Final = 12.0  # limit-seconds beyond the burst that are remembered
+EXCESS_GAIN: Final = 0.1  # how far below the limit it is held, for each of them
+FORGIVEN: Final = 0.05  # of the limit, by which an excess shrinks while the account is rejected
 _LOOKS: Final = 4
 
 
@@ -178,6 +178,7 @@ class _Account:
         "excess",
         "excess_us",
         "factor",
+        "held",
         "inherited",
         "inherited_until_us",
         "last_counts",
@@ -199,6 +200,7 @@ class _Account:
         self.decided_us = -SPAN_US_MAX
         self.excess = 0.0  # what was admitted beyond the rate, in messages
         self.excess_us = 0
+        self.held = False  # found over, and its excess is neither made up nor past
         self.inherited = 0.0
         self.inherited_until_us = 0
         self.used_us = 0
@@ -207,6 +209,8 @@ class _Account:
         """Count what was let in, as far as it is more than the rate."""
         per_s = float(self.per_s)
         drained = per_s * max(now_us - self.excess_us, 0) / SECOND_US
+        if self.factor > 0.0:
+            drained *= 1.0 + FORGIVEN
         self.excess_us = max(now_us, self.excess_us)
         most = self.burst + EXCESS_MAX * per_s
         self.excess = min(max(self.excess - drained, 0.0) + count, most)
@@ -439,18 +443,30 @@ class SuppressMaster:
             sigmas=self.settings.sigmas,
         )
         account.add_admitted(0.0, now_us)
-        if self._passed_in_pulses(account, per_s, burst):
-            window = account.windows[PULSE_WINDOW]
-            span_s = _span_us(window, now_us) / SECOND_US
-            if window.total > per_s * span_s + self.settings.sigmas * sqrt(per_s * span_s):
-                rate = max(rate, window.total / span_s / PULSE_SHARE)
+        if account.excess <= burst + per_s * self.settings.delay_us / SECOND_US:
+            account.held = False
+        elif over:
+            account.held = True
+        if account.held:
+            mean = self._mean_beyond(account, per_s, now_us)
+            if over:
+                rate = max(rate, mean)
+            elif mean > 0.0:
                 over = True
+                rate = mean * (1.0 + EXCESS_GAIN * (account.excess - burst) / per_s)
+            else:
+                account.held = False
         return exact_factor(rate, per_s * share) if over else 0.0
 
-    def _passed_in_pulses(self, account: _Account, per_s: float, burst: int) -> bool:
-        """Whether more was let in than any one step explains, though each was held."""
-        chance = self.settings.sigmas * sqrt(per_s * WINDOWS_US[0] / SECOND_US)
-        return account.excess > burst + EXCESS * per_s + chance
+    def _mean_beyond(self, account: _Account, per_s: float, now_us: int) -> float:
+        """The higher mean of those beyond the limit and chance; 0 where none is."""
+        highest = 0.0
+        for number in PULSE_WINDOWS:
+            window = account.windows[number]
+            span_s = _span_us(window, now_us) / SECOND_US
+            if window.total > per_s * span_s + self.settings.sigmas * sqrt(per_s * span_s):
+                highest = max(highest, window.total / span_s)
+        return highest
 
     def _message(self, factors: list[AccountFactor]) -> FactorMessage:
         self.generation += 1
