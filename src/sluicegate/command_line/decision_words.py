@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluicegate.command_line.text import duration
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.policies.utilization_gate import SIGNALS
 
@@ -19,7 +20,7 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
     reason = REASONS.get(entry["reason"])
     if reason is not None:
         note = "it is only tried out; else: " if entry["shadow"] else ""
-        words.append(f"{note}{reason.name}: {reason.sentence}")
+        words.append(f"{note}{reason.name}: {reason.sentence.rstrip('.')}")
     signal = entry["signal"]
     if signal in SIGNALS:
         words.append(f"{SIGNALS[signal]} ({signal}); --shed off would admit it")
@@ -27,7 +28,7 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
         words.append("the store did not answer, and the rule's failure policy decided")
     if entry["overridden"]:
         words.append("enforcement is stopped for now (break-glass)")
-    words.append(f"weight {entry['weight']:,}, {entry['priority']}")
+    words.append(f"cost {entry['weight']:,}, {entry['priority']}")
     if entry["rule_id"]:  # without a rule there is nothing to have some left of
         words.append(f"{entry['remaining']:,} left")
     words.append(_when_again(entry["retry_after_us"]))
@@ -42,7 +43,7 @@ def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
     words = [f"{ago_s:,.1f} s ago  {times}REFUSED {of} by {entry['stage']}, {entry['priority']}"]
     reason = REASONS.get(entry["reason"])
     if reason is not None:
-        words.append(f"{reason.name}: {reason.sentence}")
+        words.append(f"{reason.name}: {reason.sentence.rstrip('.')}")
     price = entry["price_milli"] / 1e3
     words.append(f"cost {entry['cost_mru'] / 1e3:,.4g} RU at price {price:,.3g}")
     if entry["balance_mru"] is not None:
@@ -60,5 +61,5 @@ def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
 
 def _when_again(retry_after_us: int) -> str:
     if retry_after_us > 0:
-        return f"may come again {retry_after_us / 1e6:,.3g} s after that"
+        return f"may come again {duration(retry_after_us)} after that"
     return "asking again will not help" if retry_after_us < 0 else ""

@@ -63,8 +63,11 @@ def entry(**more: object) -> dict[str, object]:
 
 def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
     assert describe(entry(times=3, weight=3), 3_000_000) == (
-        "2.0 s ago  3 x REFUSED by rule 'login'; rate_limited: The limit for this key is spent.; "
-        "weight 3, BULK; 0 left; may come again 2.5 s after that"
+        "2.0 s ago  3 x REFUSED by rule 'login'; rate_limited: The limit for this key is spent; "
+        "cost 3, BULK; 0 left; may come again 2.5 s after that"
+    )
+    assert "may come again 44.4 min after that" in describe(
+        entry(retry_after_us=2_664_000_000), 1_000_000
     )
     assert "asking again will not help" in describe(entry(retry_after_us=-1), 1_000_000)
     assert "it is only tried out; else: rate_limited" in describe(

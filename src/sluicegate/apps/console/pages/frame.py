@@ -47,6 +47,7 @@ header > div { align-items: center; display: flex; flex-wrap: wrap; gap: 4px 20p
   max-width: 1280px; padding: 10px 24px; }
 header strong { font-size: 16px; }
 nav { display: flex; flex-wrap: wrap; gap: 2px 4px; }
+@media (min-width: 900px) { nav { flex: 1 1 0; } }
 nav a { border-radius: 6px; padding: 6px 10px; text-decoration: none; }
 nav a[aria-current] { background: var(--soft); color: var(--ink); font-weight: 600; }
 header form, header .state { margin-left: auto; }
@@ -56,6 +57,7 @@ button, input, select { background: var(--paper); border: 1px solid var(--muted)
 button { cursor: pointer; }
 main { max-width: 1280px; padding: 20px 24px 64px; }
 section { margin-top: 20px; padding-top: 16px; }
+h2, h3 { overflow-wrap: anywhere; }
 .state { color: var(--muted); font-size: 13.5px; }
 .state::before { content: "not live"; }
 body.live .state::before { color: var(--good); content: "live"; }
@@ -67,7 +69,8 @@ body.paused .state::before { content: "paused"; }
 .going-on.alarm { border-color: var(--bad); }
 .numbers { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(122px, 1fr));
   list-style: none; margin: 16px 0 0; padding: 0; }
-.numbers a { border: 1px solid var(--grid); border-radius: 8px; color: var(--ink); display: block;
+.numbers li { display: flex; } #span { margin-top: 12px; }
+.numbers a { border: 1px solid var(--grid); border-radius: 8px; color: var(--ink); flex: 1;
   padding: 8px 12px; text-decoration: none; }
 .numbers a:hover { border-color: var(--link); }
 .numbers b { display: block; font-size: 19px; font-variant-numeric: tabular-nums;
