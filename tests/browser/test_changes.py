@@ -70,7 +70,7 @@ def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
         whole(ann, "editor-refused")
         text.fill(TEN.replace("limit: 5", "limit: 100"))
         expect(ann.locator("#findings")).to_contain_text("1 rule changed")
-        ann.get_by_label("What it does").fill(f"Far fewer \u202e {HOSTILE}")
+        ann.get_by_label("What it does").fill(f"Far fewer \u202e {HOSTILE} {'x' * 200}")
         whole(ann, "editor")
         ann.get_by_role("button", name="Propose").click()
         expect(ann.get_by_role("heading", name="What to do")).to_be_visible()

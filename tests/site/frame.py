@@ -21,6 +21,7 @@ a { color: var(--link); }
   max-width: 1240px; padding: 0 24px; }
 aside { border-right: 1px solid var(--grid); font-size: 14.5px; height: 100vh; overflow-y: auto;
   padding: 20px 16px 40px 0; position: sticky; top: 0; }
+.menu { display: none; }
 aside strong { font-size: 18px; } aside strong a { color: inherit; text-decoration: none; }
 aside ul { list-style: none; margin: 2px 0 8px; padding: 0 0 0 12px; }
 aside li a { color: var(--ink); display: block; padding: 2px 6px; text-decoration: none;
@@ -47,8 +48,11 @@ th { background: var(--soft); }
 img { border: 1px solid var(--grid); height: auto; max-width: 100%; }
 dt { margin-top: 1.4em; } dd { margin: 6px 0 0; white-space: pre-line; }
 @media (max-width: 820px) { .all { display: block; padding: 0 16px; }
-  aside { border: 0; border-bottom: 1px solid var(--grid); height: auto; max-height: 45vh;
-    padding-right: 0; position: static; } }
+  aside { border: 0; border-bottom: 1px solid var(--grid); height: auto; padding: 14px 0;
+    position: static; }
+  .menu { display: inline; margin-left: 16px; } aside input { margin-bottom: 0; }
+  nav { display: none; margin-top: 12px; } nav:target { display: block; } }
+nav[hidden] { display: none !important; }
 """
 SCRIPT: Final = """
 const box = document.getElementById("search"), list = document.getElementById("found");
@@ -110,6 +114,7 @@ def render(
         f'<link rel="stylesheet" href="{root}style.css"></head><body>'
         '<a class="skip" href="#content">To the content</a><div class="all"><aside>'
         f'<strong><a href="{root}index.html">Sluicegate</a></strong>'
+        '<a class="menu" href="#nav">All pages</a>'
         '<input id="search" type="search" placeholder="Search: press /" aria-label="Search">'
         '<ul id="found" aria-live="polite"></ul>'
         f'<nav id="nav" aria-label="Pages">{nav}</nav></aside>'

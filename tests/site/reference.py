@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from enum import Enum
 from html import escape
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sluicegate.apps.console.settings import ConsoleSettings
 from sluicegate.apps.images.settings import ImagesSettings
@@ -25,13 +26,20 @@ from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.apps.rulebook.settings import RulebookSettings
 from sluicegate.contracts.reasons import REASONS
+from sluicegate.contracts.rule_admin import NOBODY, RuleAdmin
+from sluicegate.doors.http.message import HttpRequest
+from sluicegate.doors.http.rules.handler import RulesHttp
+from sluicegate.doors.http.rules.operations import DOCUMENT
+from sluicegate.policies.access import OpenAccess
 from sluicegate.service.settings import SettingsBase, fields_of
+from sluicegate.system import SystemClock
 from tests.apps.console.process import ConsoleProcess
 from tests.apps.images.process import ImagesProcess
 from tests.apps.kv.process import KvProcess
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.pubsub.process import PubSubProcess
 from tests.apps.server_process import ServerProcess
+from tests.doors.http.rules.serving import Well
 from tests.site.page import Part, slug_of
 
 # What people import, in the order of the ways in.
@@ -40,12 +48,18 @@ MODULES: Final = (
     *(f"sluicegate.doors.{name}" for name in (
         "asgi", "wsgi", "fastapi", "django", "flask", "aiohttp", "interceptors", "celery",
     )),
+    "sluicegate.rules.web.guard",
     "sluicegate.client",
+    "sluicegate.client.pubsub",
+    "sluicegate.client.sync_pubsub",
     *(f"sluicegate.resilience.{name}" for name in (
-        "kit", "context", "server.asgi", "server.wsgi", "server.grpc", "client.resilient",
-        "client.httpx", "client.requests", "client.aiohttp", "client.grpc", "hosts.group",
+        "kit", "context", "settings", "server.asgi", "server.wsgi", "server.grpc", "client.calls",
+        "client.settings", "client.resilient", "client.httpx", "client.requests", "client.aiohttp",
+        "client.grpc", "hosts.group",
         "hosts.sources", "dependencies.dependency", "dependencies.gather", "objectives",
     )),
+    "sluicegate.apps.resilience.state_server",
+    "sluicegate.apps.images.signatures",
     "sluicegate.cluster.account_limiter",
     "sluicegate.testing",
 )  # fmt: skip
@@ -220,7 +234,17 @@ def http_pages() -> list[ReferencePage]:
             "console": lambda: ConsoleProcess(at, "--services", "http://127.0.0.1:1"),
         }
         documents = pool.map(_document, starts.values())
-        return [_http_page(name, found) for name, found in zip(starts, documents, strict=True)]
+        found = [
+            _http_page(f"sluicegate {name}", "/openapi.json", one)
+            for name, one in zip(starts, documents, strict=True)
+        ]
+    rulebook = RulesHttp(RuleAdmin(), Well(), OpenAccess(), SystemClock())
+    try:
+        # Whoever asks, and how, makes no difference to it.
+        document = json.loads(rulebook.openapi(cast("HttpRequest", None), NOBODY, b"").body)
+    finally:
+        rulebook.close()
+    return [*found, _http_page("sluicegate rules serve", DOCUMENT, document)]
 
 
 def _document(start: Callable[[], ServerProcess]) -> dict[str, Any]:
@@ -232,12 +256,10 @@ def _document(start: Callable[[], ServerProcess]) -> dict[str, Any]:
     return found
 
 
-def _http_page(name: str, document: dict[str, Any]) -> ReferencePage:
+def _http_page(service: str, at: str, document: dict[str, Any]) -> ReferencePage:
     info = document["info"]
-    body = _Body(
-        f"HTTP: sluicegate {name}",
-        f"{info['summary']} A running service tells the same at GET /openapi.json.",
-    )
+    words = f"{info['summary']} A running service tells the same at GET {at}."
+    body = _Body(f"HTTP: {service}", words)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             body.heading(f"{method.upper()} {path}")
@@ -269,7 +291,7 @@ def _http_page(name: str, document: dict[str, Any]) -> ReferencePage:
                     for field, one in schema["properties"].items()
                 ),
             )
-    return body.page(f"http-{name}")
+    return body.page(f"http-{service.split()[1]}")
 
 
 def _contents(answer: dict[str, Any]) -> str:

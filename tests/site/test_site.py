@@ -68,6 +68,7 @@ def test_the_reference_is_what_the_code_says(built: Path) -> None:
     assert all(f"<code>{name}</code>" in reasons for name in REASONS)
     assert "GET /v1/tables/{table}/rows/{partition}/{sort}" in page("http-kv")
     assert "POST /v1/images" in page("http-images")
+    assert "POST /v1/rules/proposals/{id}/approve" in page("http-rules")
     assert "rpc Check(RateLimitRequest) returns (RateLimitResponse);" in page("grpc")
 
 
