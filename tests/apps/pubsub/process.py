@@ -71,6 +71,8 @@ class Subscriber:
         while line := self._reply.readline().decode():
             if time.monotonic() > end_s:
                 raise TimeoutError(f"no event in {PATIENCE_S:g} s")
+            if not line.endswith("\n"):
+                break  # cut off within an event
             field, _, value = line.rstrip("\n").partition(": ")
             if field == "event":
                 name = value
