@@ -28,7 +28,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
 from benchmarks.image_processing import cpu_s, originals
-from benchmarks.image_service import Shipped, running
+from benchmarks.image_service import Shipped, pinned, running
 from benchmarks.rounds import ROUNDS, Bars
 from tests.apps.images.origin_server import Page
 from tests.apps.images.process import ImagesProcess, origin_in_thread, path
@@ -49,6 +49,14 @@ PROGRESSIVE_JPEG = False
 QUALITY = 80
 """
 KEEPING: Final = '"thumbor.result_storages.file_storage"'
+
+
+class Started(Shipped):
+    """The service on all cores, as users start it, and as thumbor is here."""
+
+    def command(self) -> list[str]:
+        """The words that start it."""
+        return super().command()[len(pinned(0)) :]
 
 
 def family(pid: int) -> list[int]:
@@ -99,7 +107,7 @@ def main(program: str, calls: int) -> None:
             origin.pages[f"/{number}.jpg"] = Page(data)
         count = len(origin.pages)
         with (
-            Shipped(folder) as server,
+            Started(folder) as server,
             thumbor(folder, program, "keeping", KEEPING) as (keeping, keeping_pid),
             thumbor(folder, program, "bare", "None") as (bare, bare_pid),
         ):
