@@ -98,7 +98,7 @@ def kind(data: bytes) -> tuple[object, ...]:
 
 
 def main(program: str, calls: int) -> None:
-    """Ask both, in turns."""
+    """Ask all, in turns of one call."""
     bars = Bars()
     with tempfile.TemporaryDirectory() as name, origin_in_thread() as origin:
         folder = Path(name)
@@ -122,15 +122,18 @@ def main(program: str, calls: int) -> None:
             made: dict[str, list[float]] = {one: [] for one in ask}
             done = 1
             for turn in range(ROUNDS + 1):  # the first is to warm
-                for one, work in ask.items():
-                    before = sum(map(cpu_s, family(pids[one])))
-                    sizes = [len(work(done + call)) for call in range(calls)]
-                    used = sum(map(cpu_s, family(pids[one]))) - before
+                before = {one: sum(map(cpu_s, family(pids[one]))) for one in ask}
+                sizes = dict.fromkeys(ask, 0)
+                for call in range(done, done + calls):
+                    for one, work in ask.items():
+                        sizes[one] += len(work(call))
+                done += calls
+                for one in ask:
+                    used = sum(map(cpu_s, family(pids[one]))) - before[one]
                     if turn:
                         made[one].append(calls / used)
                     else:
-                        print(f"{one}: {statistics.mean(sizes):,.0f} bytes an image")
-                done += calls
+                        print(f"{one}: {sizes[one] / calls:,.0f} bytes an image")
     for one, found in made.items():
         low, high = min(found), max(found)
         median = statistics.median(found)

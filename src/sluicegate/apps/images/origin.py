@@ -19,6 +19,7 @@ becomes a large one.
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -55,6 +56,7 @@ ROOM_MARGIN_S: Final = 0.25  # who waits for room is refused before it is late: 
 TAG_CHARS_MAX: Final = 1_024  # of an ETag that is sent back
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _GONE: Final = (404, 410)
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 _SCHEMES: Final = {"http": 80, "https": 443}
 # Why addresses of the attempt that this task makes were refused; a driver's error names no cause.
 _refusals: ContextVar[list[str]] = ContextVar("refusals")
@@ -333,7 +335,7 @@ def check_url(url: str) -> str:
         raise BadValue("url", url, "give an http:// or https:// URL")
     if "@" in parts.netloc:
         raise BadValue("url", url, "leave the credentials out")
-    if any(ord(one) <= 0x20 or ord(one) == 0x7F for one in url.strip()):
+    if _UNPRINTABLE.search(url.strip()):
         raise BadValue("url", url, "percent-encode what is not printable")
     name = f"[{host}]" if ":" in host else host
     if port not in (None, _SCHEMES[scheme]):

@@ -80,7 +80,7 @@ class ImageWorkers:
         self._engine = ""
         self._closed = False
         self._slots = [_Slot() for _ in range(settings.workers)]
-        self._free: deque[_Slot] = deque()
+        self._free: list[_Slot] = []
         self._waiting: deque[asyncio.Future[_Slot]] = deque()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -153,7 +153,8 @@ class ImageWorkers:
         if self._closed:
             raise _closed()
         if self._free:
-            return self._free.popleft()
+            # The one that was given back last: what it needs is in the caches still.
+            return self._free.pop()
         if len(self._waiting) >= self.settings.queue_max:
             raise Unavailable(WHAT, f"{len(self._waiting)} jobs wait, and queue_max is that")
         waiter: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
