@@ -222,9 +222,9 @@ def test_an_uncompressed_tiff_that_is_truncated_is_refused_too() -> None:
 
 
 def test_the_option_of_the_library_that_is_ignored_still_is() -> None:
-    """When this fails, `fail_on` works for buffers: `_scale` may say it plainly."""
-    half = jpeg()[: len(jpeg()) // 2]
-    taken: Any = pyvips.Image.thumbnail_buffer(half, 60, fail_on="truncated")
+    """When this fails, `fail_on` works for what is in memory: `_scale` may say it plainly."""
+    half = pyvips.Source.new_from_memory(jpeg()[: len(jpeg()) // 2])
+    taken: Any = pyvips.Image.thumbnail_source(half, 60, fail_on="truncated")
     assert taken.jpegsave_buffer()
 
 
