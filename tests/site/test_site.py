@@ -34,13 +34,15 @@ def test_every_page_is_there_and_named_in_the_navigation_of_the_first(built: Pat
 def test_every_link_of_every_page_leads_to_a_file_and_none_is_loaded_from_elsewhere(
     built: Path,
 ) -> None:
+    links: dict[tuple[Path, str, str], Path] = {}  # of each folder once: most are the navigation's
     for page in built.rglob("*.html"):
-        html = page.read_text(encoding="utf-8")
-        for name, to in re.findall(r'(href|src)="([^"#]+)', html):
-            if to.startswith(("http:", "https:")):
-                assert name == "href"  # for people; no picture, style or script
-            else:
-                assert (page.parent / to).is_file(), f"{page}: {to}"
+        for name, to in re.findall(r'(href|src)="([^"#]+)', page.read_text(encoding="utf-8")):
+            links[page.parent, name, to] = page
+    for (folder, name, to), page in links.items():
+        if to.startswith(("http:", "https:")):
+            assert name == "href"  # for people; no picture, style or script
+        else:
+            assert (folder / to).is_file(), f"{page}: {to}"
 
 
 def test_the_search_has_every_heading(built: Path) -> None:
