@@ -135,7 +135,8 @@ class ServiceClient:
             data = response.read(RESPONSE_BYTES_MAX)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             self.close()
-            raise Unavailable(self.what, str(error) or type(error).__name__) from None
+            words = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            raise Unavailable(self.what, words or type(error).__name__) from None
         return ServiceResponse(
             response.status,
             response.reason,
