@@ -207,7 +207,7 @@ def _breakers(picture: FleetPicture) -> Sentence | None:
     if not held:
         return None
     more = f" and {counted(len(held) - 1, 'other')}" if held[1:] else ""
-    words = f"The backend {held[0]}{more} fails: its clients have stopped to call it for now."
+    words = f"The backend {held[0]}{more} fails: its clients do not call it for now."
     return Sentence(Urgency.DEFENDING, words, "queues")
 
 

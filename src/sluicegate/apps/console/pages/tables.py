@@ -152,7 +152,7 @@ def queues(picture: FleetPicture) -> dict[str, str]:
 
 
 def _breakers(picture: FleetPicture) -> str:
-    """What services have stopped to call for now: engines, stores, origins of images."""
+    """What services do not call for now: engines, stores, origins of images."""
     board = picture.dispatchers
     open_: list[tuple[str, str, str]] = []
     for part, name in (("engine_state", "the engine"), ("store", "the store of quotas")):
