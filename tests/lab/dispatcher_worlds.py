@@ -105,6 +105,27 @@ def stall(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     )
 
 
+def stalls(per_s: float = 20.0, settings: KvSettings = SHIPPED) -> KvRig:
+    """One caller with 1.5 times the quota it needs, and stalls of 0.3, 2 and 5 s, 4 s apart."""
+    spells, at_us, work_us = list[EngineSpell](), 3 * US, 10_000
+    for stall_us in (300_000, 2 * US, 5 * US):
+        spells += [EngineSpell(at_us, stalled=True), EngineSpell(at_us + stall_us)]
+        at_us += stall_us + 4 * US
+    return KvRig(
+        callers=(
+            KvCaller(
+                name="reader",
+                arrivals=Poisson(per_s),
+                quota_ru=ceil(1.5 * per_s * (1.125 + 0.1 * work_us / 1_000)),
+            ),
+        ),
+        span_us=at_us,
+        settings=settings,
+        work_us=work_us,
+        course=tuple(spells),
+    )
+
+
 def overload(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     """Two to four times what a few slots can do, of which a fifth is CRITICAL; memoryless work."""
     chance = random.Random(seed)

@@ -23,11 +23,13 @@ from tests.lab.dispatcher_worlds import (
     recovery_us,
     slow_down,
     stall,
+    stalls,
 )
 from tests.prove.seeds import first
 
 WITHOUT_PLACES_LOST = (28, 7)
 IN_A_LINE_AT_FIRST = (4, 18)
+STALLS_LEFT_A_DEBT = (1, 8)
 planted = pytest.mark.skipif(
     not (operation_cost.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
@@ -42,6 +44,11 @@ def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
     assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
+
+
+@pytest.mark.parametrize("seed", STALLS_LEFT_A_DEBT)
+def test_stalls_leave_no_debt_to_who_asks_for_less_than_its_quota(seed: int) -> None:
+    assert recovery_us(play(stalls(), seed)) <= WELL_US_MAX
 
 
 @pytest.mark.parametrize("seed", first(1, WITHOUT_PLACES_LOST))

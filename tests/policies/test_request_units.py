@@ -658,6 +658,17 @@ def test_where_all_take_as_long_as_one_in_twenty_did_it_is_the_mean_that_counts(
     assert operation.charged_ms("s", 48_000) < 1.35 * 10.2
 
 
+def test_what_takes_no_longer_than_usual_after_a_stall_is_charged_whole() -> None:
+    operation, now_us = operation_of_time(), START
+    for _ in range(100):
+        now_us += 50_000
+        operation.time("s", 10_000, 0, now_us)
+    for _ in range(100):
+        operation.time("s", 5_000_000, 50, now_us)
+    assert operation.charged_ms("s", 10_000) == 10
+    assert operation.charged_ms("s", 5_000_000) < 14
+
+
 def operation_of_time() -> OperationCost:
     """One whose time costs, and that learns no weights."""
     return OperationCost(
