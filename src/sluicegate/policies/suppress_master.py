@@ -51,11 +51,11 @@ settled, in seconds of L, of which one is the burst (the test's simulation, 20 m
     a report every         50 ms      100 ms, delay 120 ms      100 ms, delay 200 ms
     above L                2.6              2.7                       3.1
 
-A master that has just been given an account (`term` one higher where it began too) has no history
-of it: for `warm_us` it answers with the factor that the reporting nodes heard last, if that is more
-than its own. A node's missing counts (lost reports) are
-added with the next one it hears, but of what is older than a second no more than a second's share,
-or the end of a partition would look like a flood.
+A master that has just been given an account (`term` one higher where it began too), or has not
+heard of it for `valid_us`, for another one may have had it, has no history of it: for `warm_us` it
+answers with the factor that the reporting nodes heard last, if that is more than its own. A node's
+missing counts (lost reports) are added with the next one it hears, but of what is older than a
+second no more than a second's share, or the end of a partition would look like a flood.
 
 Cost: an addition to each of 5 rings an account and report; a factor at most every `decide_us`.
 Bounds: `accounts_max` accounts (what comes above is not suppressed, and counted), `nodes_max` nodes
@@ -399,9 +399,11 @@ class SuppressMaster:
                     self._untracked += 1
                     return None
             account = _Account(self.settings.form)
-            account.used_us = now_us
-            account.inherited_until_us = now_us + self.settings.warm_us
+            account.used_us = -SPAN_US_MAX
             self._accounts[name] = account
+        if now_us - account.used_us > self.settings.valid_us:  # another one may have had it
+            account.inherited = 0.0
+            account.inherited_until_us = now_us + self.settings.warm_us
         return account
 
     def _factor(self, name: str, account: _Account, now_us: int) -> AccountFactor:

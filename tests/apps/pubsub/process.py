@@ -17,6 +17,7 @@ class PubSubProcess(ServerProcess):
     """One node, with its history below `folder`."""
 
     app = "pubsub"
+    ready_s_max = 5 * PATIENCE_S  # it reads its history first, from brokers that are as busy
     log_flags: ClassVar[Callable[[Path], tuple[str, ...]]] = lambda _: ()  # files, else
 
     def __init__(
