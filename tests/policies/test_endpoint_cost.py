@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.endpoint_cost import OTHERS, RECENT_US, EndpointCost
+from sluicegate.policies.endpoint_cost import MAGNITUDES, OTHERS, RECENT_US, EndpointCost
 
 
 def cost(**rules: bool) -> EndpointCost:
@@ -100,3 +100,13 @@ def test_invented_endpoints_share_one_place_in_memory() -> None:
         found.learn(f"/{n}", 10, 0)
     assert len(found.means_us()) == 9
     assert OTHERS in found.means_us()
+
+
+def test_light_work_has_a_line_for_each_eighth_of_what_is_heavy() -> None:
+    cost = EndpointCost(heavy_us=512_000, light_max=4, endpoints_max=8, rules={})
+    assert cost.magnitude("/new") == MAGNITUDES[0]
+    assert cost.mean_us("/new") == 64_000
+    for took_us, name in ((64_001, 0), (64_000, 1), (8_001, 1), (8_000, 2), (1_000, 3), (1, 3)):
+        cost.learn(f"/{took_us}", took_us, 0)
+        assert cost.magnitude(f"/{took_us}") == MAGNITUDES[name], took_us
+        assert cost.mean_us(f"/{took_us}") == took_us

@@ -42,3 +42,13 @@ def test_who_stands_behind_it_hears_of_all_it_refuses() -> None:
     mark.admit(refused, 7)
     mark.admit(Request("k", criticality=Criticality.CRITICAL), 8)
     assert missed == [refused]
+
+
+def test_who_joins_a_line_that_is_short_passes() -> None:
+    lines = {"quick": 3, "slow": 9}
+    settings = WatermarkSettings(high=10, low=3)
+    mark = Watermark(lambda: 12, settings, beside=lambda request: lines[request.operation])
+    assert not isinstance(mark.admit(Request("k", operation="quick"), 0), Decision)
+    assert isinstance(mark.admit(Request("k", operation="slow"), 0), Decision)
+    lines["quick"] = 4
+    assert isinstance(mark.admit(Request("k", operation="quick"), 0), Decision)

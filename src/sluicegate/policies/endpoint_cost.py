@@ -16,6 +16,12 @@ that gives its places back at once, and behind heavy work it would wait for noth
 with one endpoint 50 times slower, 7% of the requests of the other were lost so, which came in small
 crowds.
 
+Light work is of one of four magnitudes, each an eighth of the one above, from `heavy_us` down. Each
+has a line of its own (`magnitude`), and a place that is free goes to the line that was served
+least, in time: an endpoint whose work is short waits behind none whose work is eight times as long,
+and neither keeps a place from the other while that has nothing to do. What has not ended once is of
+the greatest.
+
 Cost: a look-up; learning is an average in integers. Bounds: `endpoints_max`, the rest share one.
 """
 
@@ -26,6 +32,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 
+MAGNITUDES: Final = ("", "eighth", "64th", "512th")  # of `heavy_us`, at most
 OTHERS: Final = "(others)"
 QUICK: Final = 8  # times as quick as heavy work, at least
 STUCK: Final = 4  # times the mean without an end, and at least `STUCK_US_MIN`
@@ -133,6 +140,19 @@ class EndpointCost:
             found.heavy = found.mean_us * 2 > self._heavy_us
         else:
             found.heavy = found.mean_us > self._heavy_us
+
+    def magnitude(self, endpoint: str) -> str:
+        """Return the name of the line for work as long as this endpoint's has been."""
+        mean_us = self._endpoint(endpoint).mean_us
+        if mean_us == 0 or mean_us * 8 > self._heavy_us:
+            return MAGNITUDES[0]
+        if mean_us * 64 > self._heavy_us:
+            return MAGNITUDES[1]
+        return MAGNITUDES[2 if mean_us * 512 > self._heavy_us else 3]
+
+    def mean_us(self, endpoint: str) -> int:
+        """Return what the work of this endpoint has taken; not known, as of the greatest."""
+        return self._endpoint(endpoint).mean_us or self._heavy_us // 8
 
     def means_us(self) -> dict[str, int]:
         """The mean of each endpoint, as it is learned now."""

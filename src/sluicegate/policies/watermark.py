@@ -5,6 +5,9 @@ wait. What the service has begun it finishes, and nobody else joins a line of th
 too late: clients that know of it come back later, or not at all. That is the back pressure of
 Airbnb's "Building Services, Part 3" (2018).
 
+Where a service has several lines, `beside` says how many wait in the one that a unit would join: if
+that is at most `low`, it is not its line that stands too high, and it passes.
+
 CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
 the places busy until those who come next are let in.
 
@@ -61,15 +64,19 @@ class WatermarkStats(NamedTuple):
 class Watermark:
     """Refuses between the high mark and the low one."""
 
-    __slots__ = ("_admitted", "_missed", "_refused", "_rises", "_waiting", "refuses", "settings")
+    __slots__ = (
+        "_admitted", "_beside", "_missed", "_refused", "_rises", "_waiting", "refuses", "settings",
+    )  # fmt: skip
 
     def __init__(
         self,
         waiting: Callable[[], int],
         settings: WatermarkSettings | None = None,
         missed: Callable[[Request], None] | None = None,
+        beside: Callable[[Request], int] | None = None,
     ) -> None:
         """Ask `waiting` for how many wait, and tell `missed` who is refused."""
+        self._beside = beside
         self.settings = WatermarkSettings() if settings is None else settings
         self._waiting = waiting
         self._missed = missed
@@ -84,7 +91,7 @@ class Watermark:
         elif waiting >= self.settings.high:
             self.refuses = True
             self._rises += 1
-        if self.refuses and request.criticality != Criticality.CRITICAL:
+        if self.refuses and not self._passes(request):
             self._refused += 1
             if self._missed is not None:
                 self._missed(request)
@@ -92,6 +99,11 @@ class Watermark:
             return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
         self._admitted += 1
         return NOTHING_HELD
+
+    def _passes(self, request: Request) -> bool:
+        if request.criticality == Criticality.CRITICAL:
+            return True
+        return self._beside is not None and self._beside(request) <= self.settings.low
 
     def stats(self) -> WatermarkStats:
         """What it looks like now."""

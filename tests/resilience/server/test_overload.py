@@ -30,7 +30,7 @@ CAPACITY = SLOTS * SPAN_US // WORK_US
 class Backend:
     """Work that needs one of a few slots; `times` lengthens that of a path."""
 
-    def __init__(self, slots: int = SLOTS, times: dict[str, int] | None = None) -> None:
+    def __init__(self, slots: int = SLOTS, times: dict[str, float] | None = None) -> None:
         self.slots = asyncio.Semaphore(slots)
         self.times = {} if times is None else times
         self.begun = 0
@@ -38,7 +38,7 @@ class Backend:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with self.slots:
             self.begun += 1
-            await pause_us(WORK_US * self.times.get(scope["path"], 1))
+            await pause_us(int(WORK_US * self.times.get(scope["path"], 1)))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -119,6 +119,29 @@ def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_wi
 
     answered = run(story)
     assert answered >= 0.999 if protected else answered < 0.5
+
+
+@pytest.mark.parametrize("one_line", [False, True])
+def test_what_is_fifty_times_as_quick_does_not_wait_behind_three_times_the_capacity(
+    one_line: bool,
+) -> None:
+    """Neither is heavy, and both are of one class; the control is one line for all."""
+    weights = {"/nobody": 1} if one_line else {}
+    chosen = replace(settings(), queue=QueueSettings(places=SLOTS, weights=weights))
+
+    async def story(loop: VirtualLoop) -> tuple[float, float]:
+        backend = Backend(slots=SLOTS + 8, times={"/quick": 0.02})
+        app = protect(backend, protection=Protection(chosen, clock=loop))
+        await ask(app, "/quick", loop)  # so that it is known
+        quick, slow = await asyncio.gather(
+            in_time(app, "/quick", 5_000, loop),
+            in_time(app, "/slow", WORK_US // (3 * SLOTS), loop),
+        )
+        return quick[0] / quick[1], slow[0] / CAPACITY
+
+    quick, slow = run(story)
+    assert (quick < 0.7 if one_line else quick >= 0.999), quick
+    assert slow >= 0.9
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -26,6 +26,10 @@ Both bounds leave room for bursts: where refusing has left places idle that the 
 used in time, all may wait for longer (`kernels/burst_allowance.py`): in line as long as nearly all
 are served so, else the newest first.
 
+A unit's line within its class is that of the name which `group` gives it, its operation unless said
+otherwise, and is served by its weight, in what `cost` says. So a service may have one line for each
+magnitude of work: none then waits behind what is far dearer than itself.
+
 With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
 not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
 places serve in that time; who would be more is refused at once, the least important first.
@@ -37,6 +41,7 @@ line, and a little.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, final
 
@@ -92,7 +97,9 @@ class LineBook:
 
     __slots__ = (
         "_arrivals",
+        "_cost",
         "_expiries",
+        "_group",
         "_lanes",
         "_learned",
         "_lines",
@@ -112,8 +119,15 @@ class LineBook:
         "waiting",
     )
 
-    def __init__(self, settings: QueueSettings) -> None:
+    def __init__(
+        self,
+        settings: QueueSettings,
+        group: Callable[[Request], str] | None = None,
+        cost: Callable[[Request], int] | None = None,
+    ) -> None:
         self._settings = settings
+        self._group = group
+        self._cost = cost
         self._numbers = {name: at for at, name in enumerate(settings.weights, 1)}
         self._lanes = 1 + len(settings.weights)
         classes = queue_classes(settings)
@@ -165,6 +179,13 @@ class LineBook:
             waiter.latest_us = now_us + left_us
             timeout_us = min(timeout_us, left_us)
         self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
+
+    def waiting_beside(self, request: Request) -> int:
+        """How many wait in its line, of all classes."""
+        waiting = 0
+        for line in self._lines[self._number(request) :: self._lanes]:
+            waiting += line.length
+        return waiting
 
     def first_class(self) -> Criticality | None:
         """The class that matters most of those who wait."""
@@ -291,7 +312,8 @@ class LineBook:
         if length == 0 and self._lower_class_waits(lane):
             rule.record_empty()
         waiter.lane = lane
-        cost = max(1, waiter.request.cost_ru)
+        request = waiter.request
+        cost = max(1, request.cost_ru if self._cost is None else self._cost(request))
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
             timeout_us = self.saturation.wait_us(timeout_us, self._service_us, self.burst.us)
@@ -419,4 +441,8 @@ class LineBook:
         return False
 
     def _lane(self, request: Request) -> int:
-        return request.criticality * self._lanes + self._numbers.get(request.operation, 0)
+        return request.criticality * self._lanes + self._number(request)
+
+    def _number(self, request: Request) -> int:
+        name = request.operation if self._group is None else self._group(request)
+        return self._numbers.get(name, 0)

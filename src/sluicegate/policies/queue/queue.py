@@ -128,11 +128,17 @@ class Queue:
     )  # fmt: skip
 
     def __init__(
-        self, settings: QueueSettings, size_bytes: Callable[[Request], int] | None = None
+        self,
+        settings: QueueSettings,
+        size_bytes: Callable[[Request], int] | None = None,
+        *,
+        group: Callable[[Request], str] | None = None,
+        cost: Callable[[Request], int] | None = None,
     ) -> None:
+        """Weigh by `size_bytes`; `group` names the line of a unit, `cost` what it is served by."""
         self.settings = settings
         self._size_bytes = size_bytes
-        self._book = LineBook(settings)
+        self._book = LineBook(settings, group, cost)
         self._timer: asyncio.TimerHandle | None = None
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
@@ -157,6 +163,10 @@ class Queue:
     def queued(self) -> int:
         """How many wait."""
         return self._book.waiting
+
+    def queued_beside(self, request: Request) -> int:
+        """How many of them in the line that this one would join, of all classes."""
+        return self._book.waiting_beside(request)
 
     @property
     def slack_us(self) -> int:

@@ -17,6 +17,7 @@ Bounds: those of the parts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import Final, NamedTuple, final
 
@@ -34,7 +35,7 @@ from sluicegate.policies.concurrency import (
 )
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
-from sluicegate.policies.endpoint_cost import EndpointCost
+from sluicegate.policies.endpoint_cost import MAGNITUDES, EndpointCost
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import (
     Stack,
@@ -92,9 +93,14 @@ class Lane:
             observers.append(observer)
         self._cost = cost
         self._chance = chance
+        if queue is settings.queue and not queue.weights:
+            # A line for each magnitude of work, unless the settings say which lines there are.
+            queue = replace(queue, weights=dict.fromkeys(MAGNITUDES[1:], 1))
+            self.queue = Queue(queue, group=self._magnitude, cost=self._mean_us)
+        else:
+            self.queue = Queue(queue)
         self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
-        self.queue = Queue(queue)
         first = at_once("deadline", deadline)
         if threaded:
             number = settings.concurrency
@@ -112,7 +118,12 @@ class Lane:
             first,
             at_once(
                 "watermark",
-                Watermark(lambda: self.queue.queued, settings.watermark, self.queue.record_missed),
+                Watermark(
+                    lambda: self.queue.queued,
+                    settings.watermark,
+                    self.queue.record_missed,
+                    self.queue.queued_beside,
+                ),
             ),
             waits("queue", self.queue),
             observers=observers,
@@ -122,6 +133,12 @@ class Lane:
     def admitted_permille(self) -> int:
         """The part of those who came lately that was not refused for want of places."""
         return self._passed * 1_000 // _ALL
+
+    def _magnitude(self, request: Request) -> str:
+        return self._cost.magnitude(request.operation)
+
+    def _mean_us(self, request: Request) -> int:
+        return self._cost.mean_us(request.operation)
 
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """One more was refused."""
