@@ -29,7 +29,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.deadline import DeadlineSettings
-from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.queue.settings import BYTES_MAX, QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
@@ -70,7 +70,9 @@ class Resilience:
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
     judges. `degrade` names parts of answers, and the stress from which on each is left out.
-    `callers` names the highest class that each may claim. `jitter` lengthens the time in
+    `callers` names the highest class that each may claim. `read_ahead_bytes` is what the server
+    reads of a body before the application asks for it: a request that waits weighs no more, of the
+    line's `bytes_max`. `jitter` lengthens the time in
     an overload mark by up to that part of it.
     """
 
@@ -89,6 +91,7 @@ class Resilience:
     heavy_us: int = ranged(250_000, 1, _SPAN_US_MAX)
     light_share: float = 0.5
     endpoints_max: int = ranged(256, 2, ENDPOINTS_MAX)
+    read_ahead_bytes: int = ranged(65_536, 0, BYTES_MAX)
     retry: bool = False  # what the overload mark says of retries
     jitter: float = 0.5
     client: ClientSettings = field(default_factory=ClientSettings)

@@ -13,7 +13,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.deadline import DeadlineSettings
-from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.protection import Protection
@@ -121,6 +121,41 @@ def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_wi
     assert answered >= 0.999 if protected else answered < 0.5
 
 
+@pytest.mark.parametrize(
+    ("field", "weighs"),
+    [
+        ((b"content-length", b"1000000000"), 65_536),
+        ((b"content-length", b"1000"), 1_000),
+        ((b"transfer-encoding", b"chunked"), 65_536),
+        ((b"accept", b"*/*"), 0),
+    ],
+)
+def test_bodies_that_wait_are_bounded_in_bytes(field: tuple[bytes, bytes], weighs: int) -> None:
+    """One works, two wait, and a third has room in the line if bodies weigh nothing."""
+    room = 2 * (WAITER_BYTES + weighs) + WAITER_BYTES + weighs // 2
+    chosen = replace(settings(), queue=QueueSettings(places=1, bytes_max=room))
+
+    async def story(loop: VirtualLoop) -> tuple[list[int], int]:
+        protection = Protection(chosen, clock=loop)
+        app = protect(Backend(slots=1), protection=protection)
+        statuses = []
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [field]}
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(app(scope, None, send))
+            await pause_us(1)
+            held = protection.light.queue.stats().queued_bytes
+        return statuses, held
+
+    statuses, held = run(story)
+    assert sorted(statuses) == ([200] * 3 + [503] if weighs else [200] * 4)
+    assert held == (2 if weighs else 3) * (WAITER_BYTES + weighs)
+
+
 @pytest.mark.parametrize("one_line", [False, True])
 def test_what_is_fifty_times_as_quick_does_not_wait_behind_three_times_the_capacity(
     one_line: bool,
@@ -140,7 +175,7 @@ def test_what_is_fifty_times_as_quick_does_not_wait_behind_three_times_the_capac
         return quick[0] / quick[1], slow[0] / CAPACITY
 
     quick, slow = run(story)
-    assert (quick < 0.7 if one_line else quick >= 0.999), quick
+    assert quick < 0.7 if one_line else quick >= 0.999, quick
     assert slow >= 0.9
 
 

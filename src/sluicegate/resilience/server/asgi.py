@@ -11,6 +11,9 @@ problem details with an overload mark where we are overloaded. Its endpoint is t
 A failure (5xx) of a request whose call to a backend ended with an overload hands that on with a
 mark. It says nothing of our own places, so a limit that is found learns nothing from it.
 
+A body is left in the server until there is a place: a request that waits weighs what that may have
+read of it, and a line that holds too much refuses with QUEUE_FULL.
+
 A permit is held until the application returns, streamed bodies included.
 """
 
@@ -33,6 +36,7 @@ from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 @final
@@ -70,7 +74,7 @@ class ProtectedApp:
         )
         claimed_us = request.deadline_us if left_us >= 0 else None
         head = scope["method"] == "HEAD"
-        admitted = await protection.admit(request)
+        admitted = await protection.admit(request, lambda: _body_bytes(scope))
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
             raw = [] if mark is None else _raw(mark.http_fields())
@@ -173,6 +177,16 @@ async def _nothing() -> None:
 
 def _values(scope: Scope, name: bytes) -> Sequence[bytes]:
     return [value for key, value in scope["headers"] if key == name]
+
+
+def _body_bytes(scope: Scope) -> int:
+    """How long the body is; -1 if there may be one whose length is not said."""
+    length = _values(scope, b"content-length")
+    if length:
+        return int(length[0]) if length[0].isdigit() else -1
+    if _values(scope, b"transfer-encoding") or scope["method"] in _WITH_BODY:
+        return -1
+    return 0
 
 
 def _raw(fields: Sequence[tuple[str, str]]) -> RawFields:

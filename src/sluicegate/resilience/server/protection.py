@@ -17,6 +17,7 @@ Bounds: those of the parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 from typing import Final, NamedTuple, final
@@ -55,6 +56,7 @@ from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
 
 _OVERLOAD_STATUS: Final = 503
+BODY_BYTES: Final = "body_bytes"  # the attribute of what a request holds while it waits
 _SHIFT: Final = 6  # in the part that is admitted, one request weighs a sixty-fourth
 _ALL: Final = 1 << 20
 # Of the places, once all are taken: what matters most still finds some.
@@ -96,9 +98,9 @@ class Lane:
         if queue is settings.queue and not queue.weights:
             # A line for each magnitude of work, unless the settings say which lines there are.
             queue = replace(queue, weights=dict.fromkeys(MAGNITUDES[1:], 1))
-            self.queue = Queue(queue, group=self._magnitude, cost=self._mean_us)
+            self.queue = Queue(queue, _body_bytes, group=self._magnitude, cost=self._mean_us)
         else:
-            self.queue = Queue(queue)
+            self.queue = Queue(queue, _body_bytes)
         self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
         first = at_once("deadline", deadline)
@@ -257,11 +259,22 @@ class Protection:
         self._criticality.admit(request, now_us)
         return request
 
-    async def admit(self, request: Request) -> Admitted | Decision:
-        """Wait for a place in the endpoint's lane; what is returned ends once."""
+    async def admit(
+        self, request: Request, body_bytes: Callable[[], int] | None = None
+    ) -> Admitted | Decision:
+        """Wait for a place in the endpoint's lane; what is returned ends once.
+
+        `body_bytes` says how long its body is, -1 if that is not known; asked if it has to wait. It
+        weighs what the server reads of it meanwhile.
+        """
         now_us = self._clock.now_us()
         if self._lane(request, now_us).stack.ready(request, now_us):
             return self.admit_now(request)
+        if body_bytes is not None:
+            ahead, size = self.settings.read_ahead_bytes, body_bytes()
+            if size:
+                size = ahead if size < 0 else min(size, ahead)
+                request.attributes = {**request.attributes, BODY_BYTES: str(size)}
         endpoint = request.operation
         heavy = self._cost.is_heavy(endpoint, now_us, request.criticality)
         if not heavy:
@@ -351,6 +364,10 @@ class Protection:
 
     def _heavy_lends(self, criticality: Criticality, now_us: int) -> int:
         return self.heavy.queue.places
+
+
+def _body_bytes(request: Request) -> int:
+    return int(request.attributes.get(BODY_BYTES, "0"))
 
 
 def is_overload(decision: Decision) -> bool:
