@@ -193,3 +193,16 @@ def test_without_an_allowance_there_is_nothing_to_record() -> None:
     allowance.record_refusal(1 * S, late_us=1 * S, now_us=0)
     allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)
     assert (allowance.us, allowance.counts) == (0, False)
+
+
+def test_of_slow_work_all_spans_are_as_many_times_as_long() -> None:
+    found = []
+    for times in (1, 50):
+        allowance = BurstAllowance(BurstAllowanceSettings())
+        allowance.fit(times)
+        allowance.record_refusal(100 * S * times, late_us=100 * S * times, now_us=0)
+        for at in range(1, 60):
+            allowance.record(idle=at % 2, places=PLACES, now_us=at * 10 * MS * times)
+        found.append(allowance.us // times)
+    assert found[0] > 100 * MS
+    assert found[1] == pytest.approx(found[0], rel=0.001)

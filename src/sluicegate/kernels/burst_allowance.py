@@ -25,6 +25,8 @@ there was none for `pauses_us` the allowance fades within `allowance_us_max`, an
 is what it was. A pause is idle time of a quarter of a unit's work for each place within that time
 (and no more than an eighth of it): chance alone leaves less.
 
+All spans are for work of 10 ms or so; `fit` makes them as many times as long for slower work.
+
 A refused unit counts only until the instant when it would have been too late, all of them until the
 last such instant. A clock that goes back counts for nothing.
 
@@ -32,7 +34,7 @@ Not good at: pauses longer than callers wait, where there is nothing to win; ver
 chance of meeting idle places is a matter of luck.
 
 Cost: some twenty additions for each permit while anything refused is remembered, else a
-comparison. Bounds: eleven numbers.
+comparison. Bounds: twelve numbers.
 """
 
 from __future__ import annotations
@@ -78,9 +80,11 @@ class BurstAllowance:
         "_fade_us",
         "_held",
         "_lost_us",
+        "_most_us",
         "_pauses_us",
         "_refused_us",
         "_rested_us",
+        "_settings",
         "_spared_us",
         "_spilled_permille",
         "_spilled_us",
@@ -94,16 +98,14 @@ class BurstAllowance:
     )
 
     def __init__(self, settings: BurstAllowanceSettings = DEFAULTS) -> None:
-        self._fade_us = settings.fade_us
-        self._spared_us = settings.fade_us * settings.spared_permille // 1_000
+        self._settings = settings
         self._times = settings.times
         self._spilled_permille = settings.spilled_permille
-        self._allowance_us_max = settings.allowance_us_max
-        self._pauses_us = settings.pauses_us
         self._at_us = 0
         self._refused_us = 0  # the work of who was refused, and could still be done in time
         self._until_us = 0  # when that will be too late
         self._lost_us = 0.0
+        self._most_us = 0.0  # of it, that counts
         self._spilled_us = 0.0  # work that was not done, and what the places did meanwhile
         self._done_us = 0.0
         self.spills = False
@@ -114,6 +116,18 @@ class BurstAllowance:
         self.pauses = True  # whether there was a pause of late
         self.us = 0  # how much longer units may wait
         self.counts = False  # whether `record` has anything to do
+        self._fade_us = self._spared_us = self._allowance_us_max = self._pauses_us = 0
+        self.fit(1)
+
+    def fit(self, times: int) -> None:
+        """Scale to work that takes so many times as long: all spans are as many times as long."""
+        settings = self._settings
+        self._fade_us = settings.fade_us * times
+        self._spared_us = self._fade_us * settings.spared_permille // 1_000
+        self._allowance_us_max = settings.allowance_us_max * times
+        self._pauses_us = settings.pauses_us * times
+        self._most_us = self._spared_us + self._allowance_us_max / self._times
+        self._lost_us = min(self._lost_us, self._most_us)
 
     def record_refusal(self, work_us: int, late_us: int, now_us: int) -> None:
         """Record that work was refused which would be in time until `late_us`."""
@@ -154,8 +168,7 @@ class BurstAllowance:
             if idle > 0 and self._until_us > begun_us:
                 lost_us = min(self._refused_us, idle * (min(now_us, self._until_us) - begun_us))
                 self._refused_us -= lost_us
-                most_us = self._spared_us + self._allowance_us_max / self._times
-                self._lost_us = min(most_us, self._lost_us + lost_us / places)
+                self._lost_us = min(self._most_us, self._lost_us + lost_us / places)
             if self._until_us <= now_us:
                 self._refused_us = 0
         self._record_pause(idle, places, span_us, now_us)

@@ -54,6 +54,54 @@ def test_who_expires_in_the_middle_of_a_line_goes_by_the_sweep() -> None:
     assert book.waiting == 0
 
 
+def slow(**settings: object) -> LineBook:
+    """A queue whose work was seen to take a second, unloaded."""
+    book = LineBook(QueueSettings(places=8, **settings))  # type: ignore[arg-type]
+    book.learn(1_000 * MS, unloaded=True, now_us=0)
+    return book
+
+
+@pytest.mark.parametrize(
+    ("book", "waits_ms"),
+    [
+        (slow(), 9_000),  # its deadline, but for a second of work
+        (slow(slow_wait_us_max=2_000 * MS), 2_000),
+        (slow(slow_wait_us_max=1), 500),
+        (LineBook(QueueSettings()), 500),  # quick work, or nothing known of it
+    ],
+)
+def test_who_has_a_deadline_waits_longer_for_slow_work_and_who_has_none_does_not(
+    book: LineBook, waits_ms: int
+) -> None:
+    removed = list[LineRemoval]()
+    due = joined(book, 0, removed, deadline_us=10_000 * MS)
+    joined(book, 0, removed)
+    book.sweep(500 * MS - 1, removed)
+    assert not removed
+    book.sweep(max(500, waits_ms - 20) * MS, removed)
+    assert [one.waiter is due for one in removed] == ([False] if waits_ms > 500 else [True, False])
+    book.sweep((waits_ms + 20) * MS, removed)
+    assert not due.queued
+
+
+def test_what_costs_little_may_begin_later_than_what_costs_much() -> None:
+    book, removed = LineBook(QueueSettings(places=8)), list[LineRemoval]()
+    for now_us in range(0, 1_000 * MS, 10 * MS):
+        book.learn(10 * MS, unloaded=False, now_us=now_us, cost=1)
+        book.learn(100 * MS, unloaded=False, now_us=now_us, cost=10)
+    now_us = 1_000 * MS
+    waiters = []
+    for cost in (1, 10):
+        request = Request("k", cost=cost, deadline_us=now_us + 400 * MS)
+        waiters.append(Waiter(request, now_us))
+        book.add(waiters[-1], 1_000, now_us, removed)
+    book.sweep(now_us + 320 * MS, removed)
+    assert [(one.waiter, one.reason) for one in removed] == [(waiters[1], DEADLINE)]
+    book.sweep(now_us + 380 * MS, removed)
+    assert waiters[0].queued
+    assert book.next(now_us + 380 * MS, removed) is waiters[0]
+
+
 def kept(door_us: int, *, spell_us: int = 1_000 * MS) -> float:
     """The share served of a class whose line is served 2 ms after it is joined."""
     book, removed = LineBook(QueueSettings(adaptive_target=False)), list[LineRemoval]()

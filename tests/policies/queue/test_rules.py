@@ -15,7 +15,7 @@ START = 1_000_000_000_000_000
 
 def codel(*, until_empty: bool) -> CodelRule:
     settings = CodelSettings(target_us_max=50 * MS)
-    return CodelRule(settings, wait_us_max=500 * MS, until_empty=until_empty)
+    return CodelRule(settings, until_empty=until_empty)
 
 
 def folly() -> CodelRule:
@@ -23,7 +23,7 @@ def folly() -> CodelRule:
 
 
 def packets() -> PacketRule:
-    return PacketRule(CodelSettings(), wait_us_max=500 * MS)
+    return PacketRule(CodelSettings())
 
 
 def dropped(rule: PacketRule | CodelRule, delay_us: int, first_ms: int, last_ms: int) -> list[int]:
@@ -59,17 +59,17 @@ def test_folly_is_scaled_with_the_service_up_to_its_bound() -> None:
     assert rule.target_us() == 30 * MS
     rule.fit(1_000 * MS)
     assert rule.target_us() == 50 * MS
-    assert rule.timeout_us(9, START) == 500 * MS
+    assert rule.timeout_us(500 * MS, 9, START) == 500 * MS
 
 
 def test_facebook_gives_a_newcomer_little_time_once_the_queue_stands() -> None:
-    rule = FacebookRule(CodelSettings(), wait_us_max=80 * MS)
-    assert rule.timeout_us(0, START) == 80 * MS
-    assert rule.timeout_us(3, START + 100 * MS) == 80 * MS
+    rule = FacebookRule(CodelSettings())
+    assert rule.timeout_us(80 * MS, 0, START) == 80 * MS
+    assert rule.timeout_us(80 * MS, 3, START + 100 * MS) == 80 * MS
     assert not rule.overloaded()
-    assert rule.timeout_us(3, START + 101 * MS) == 5 * MS
+    assert rule.timeout_us(80 * MS, 3, START + 101 * MS) == 5 * MS
     assert rule.overloaded()
-    assert rule.timeout_us(0, START + 200 * MS) == 80 * MS
+    assert rule.timeout_us(80 * MS, 0, START + 200 * MS) == 80 * MS
     assert not rule.drop(10_000 * MS, START)
     rule.fit(1)
     assert rule.target_us() == 5 * MS
@@ -104,9 +104,9 @@ def test_who_begins_to_drop_again_soon_goes_on_at_the_rate_that_was_right() -> N
     assert len(dropped(late, 6 * MS, 4_000, 4_400)) < 9
 
 
-def test_no_rule_knows_only_the_longest_wait() -> None:
-    rule = QueueRule(wait_us_max=500 * MS)
-    assert rule.timeout_us(10**6, START) == 500 * MS
+def test_no_rule_lets_everybody_wait_for_as_long_as_it_may() -> None:
+    rule = QueueRule()
+    assert rule.timeout_us(500 * MS, 10**6, START) == 500 * MS
     assert not rule.drop(10**12, START)
     rule.fit(1)
     assert not rule.overloaded()

@@ -42,6 +42,7 @@ class ImageParts:
                 places=settings.processes,
                 length_max=settings.queue_max,
                 wait_us_max=int(settings.queue_wait_s * 1e6),
+                slow_wait_us_max=int(settings.queue_wait_s * 1e6),  # whatever the work
                 target_us=QUEUE_TARGET_US,
                 interval_us=QUEUE_INTERVAL_US,
             )

@@ -6,12 +6,11 @@ and answers with the next to begin, or with those who have to go and why; the ga
 A waiter stands in its class's line of `kernels/weighted_queue.py`, and in a heap of who expires
 next, for the lines are looked at from their ends. Nowhere else: who has left a line says so itself.
 
-Who goes has one of three reasons. QUEUE_FULL: no room, or
-pushed out by somebody who matters more. QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what
-is left is less than the work takes (p99 of what was measured here). Refusing only what has expired
-already is worthless: at twice the load everything would be served a moment too late. Whose whole
-time is less than twice the p99 may still wait for half of it: a tail must not shut out a short
-deadline.
+Who goes has one of three reasons. QUEUE_FULL: no room, or pushed out by somebody who matters more.
+QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what is left is less than the work takes (p99
+of what was measured here, for its cost if that is less). Refusing only what has expired already is
+worthless: at twice the load everything would be served a moment too late. Whose whole time is less
+than twice the p99 may still wait for half of it: a tail must not shut out a short deadline.
 
 The rule counts from the door: a unit has waited since it arrived there, if that is known, and the
 rest (`wait_us_max`, the bounds of a short line) since it joined.
@@ -20,7 +19,8 @@ Nobody goes by the rule for the sake of a lower class: where all of a line have 
 others who matter less wait, the oldest is served (work that ends at one instant makes such lines).
 
 The target grows with the service time of an *unloaded* service, measured while at most half of the
-places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
+places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100. So does
+whatever else is a span, as far as deadlines allow (`settings.py`, "Slow work").
 
 Both bounds leave room for bursts: where refusing has left places idle that the refused could have
 used in time, all may wait for longer (`kernels/burst_allowance.py`): in line as long as nearly all
@@ -52,7 +52,7 @@ from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QUEUED, QueueEntry
 from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
-from sluicegate.kernels.windowed_quantile import WindowedQuantile
+from sluicegate.kernels.windowed_quantile import Scale, WindowedQuantile
 from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import QueueSettings, queue_classes, rule_for
 
@@ -60,6 +60,10 @@ _CLASSES: Final = tuple(Criticality)
 _FIT_EVERY: Final = 32
 _EXPIRIES_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
+_BY_COST: Final = 0.99  # of all work takes no longer for its cost
+_NS_MAX: Final = 3.6e15  # of an hour, a thousand of them
+_SLOW_TIMES: Final = 10  # of work that is slow: as long as what the settings are for
+_SHORT_WORKS: Final = 32  # that callers wait for at most, before slow work is done in line always
 
 
 class Waiter:
@@ -105,12 +109,16 @@ class LineBook:
         "_lines",
         "_newest_first",
         "_numbers",
+        "_patience_us",
         "_queue",
         "_rules",
         "_service",
         "_service_us",
         "_settings",
         "_slack_due_us",
+        "_times",
+        "_unit",
+        "_unit_ns",
         "_unloaded_us",
         "burst",
         "places",
@@ -140,6 +148,10 @@ class LineBook:
         self._expiries: list[tuple[int, int, Waiter]] = []
         self._arrivals = 0
         self._service = WindowedQuantile()
+        self._unit: WindowedQuantile | None = None  # what a unit of cost takes, once costs differ
+        self._unit_ns = 0
+        self._patience_us = 0  # of who has a deadline
+        self._times = 1  # as long as 10 ms, which the settings are for, unloaded work takes
         self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
@@ -175,9 +187,10 @@ class LineBook:
         self.saturation.record_full()
         left_us = waiter.request.remaining_us(now_us)
         if left_us is not None:
-            left_us -= min(self.slack_us, left_us // 2)
+            left_us -= min(self._slack_of(waiter.request), left_us // 2)
             waiter.latest_us = now_us + left_us
-            timeout_us = min(timeout_us, left_us)
+            self._patience_us += (left_us - self._patience_us) // 16
+            timeout_us = min(self._wait_us_max(), left_us)
         self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
 
     def waiting_beside(self, request: Request) -> int:
@@ -233,9 +246,7 @@ class LineBook:
         lane = self._lane(request)
         if lane == waiter.lane:
             return True
-        left_us = self._settings.wait_us_max - (now_us - waiter.queued_us)
-        if waiter.latest_us >= 0:
-            left_us = min(left_us, waiter.latest_us - now_us)
+        left_us = self._last_us(waiter) - now_us
         self.remove(waiter, now_us)
         self._push(waiter, lane, left_us, waiter.entry.weight, now_us, removed)
         return True
@@ -262,25 +273,33 @@ class LineBook:
                 longest_us = max(longest_us, now_us - oldest.item.queued_us)
         return longest_us
 
-    def learn(self, service_us: int, unloaded: bool, now_us: int) -> None:
-        """Record how long the work took."""
+    def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int = 1) -> None:
+        """Record how long the work took that cost so much."""
         if service_us < 0:  # The clock went back.
             return
         settings = self._settings
         if settings.slack_quantile > 0.0:
             self._service.add(service_us, now_us)
+            if cost > 1 and self._unit is None:
+                self._unit = WindowedQuantile(scale=Scale(value_max=_NS_MAX))
+            unit = self._unit
+            if unit is not None:
+                unit.add(service_us * 1_000 // max(1, cost), now_us)
             if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
                 self._slack_due_us = now_us + _SLACK_EVERY_US
                 self.slack_us = int(self._service.quantile(settings.slack_quantile, now_us) or 0)
+                if unit is not None:
+                    self._unit_ns = int(unit.quantile(_BY_COST, now_us) or 0)
         self._service_us += (service_us - self._service_us) // 8
         if not unloaded or not settings.adaptive_target:
             return
-        if self._learned == 0:
-            self._unloaded_us = service_us
-        self._unloaded_us += (service_us - self._unloaded_us) // 16
-        if self._learned % _FIT_EVERY == 0:
+        # The first is a sixteenth soon enough: until then each counts as much.
+        self._unloaded_us += (service_us - self._unloaded_us) // min(16, self._learned + 1)
+        if self._learned < _FIT_EVERY or self._learned % _FIT_EVERY == 0:
             for rule in self._rules:
                 rule.fit(self._unloaded_us)
+            self._times = max(1, self._rules[0].target_us() // settings.target_us)
+            self.burst.fit(self._times)
         self._learned += 1
 
     def record_idle(self, idle: int, now_us: int) -> None:
@@ -289,12 +308,18 @@ class LineBook:
         burst.record(idle, self.places, now_us)
         target_us = self._rules[0].target_us()
         spills = burst.spills or not burst.pauses
-        newest_first = spills and burst.us > 2 * target_us
+        newest_first = spills and burst.us > 2 * target_us and not self._stays_in_line()
         if newest_first is self._newest_first or self._settings.standing_us is not None:
             return
         self._newest_first = newest_first
         for line in self._lines:
             line.stand_after(4 * target_us if newest_first else None)
+
+    def _stays_in_line(self) -> bool:
+        """Whether work is slow, and callers wait for so little of it that no line is long."""
+        if self._times < _SLOW_TIMES:
+            return False
+        return self._patience_us < _SHORT_WORKS * self._unloaded_us
 
     def _push(
         self,
@@ -308,7 +333,7 @@ class LineBook:
         lost: list[QueueEntry[Waiter]] = []
         rule = self._rules[lane]
         length = self._lines[lane].length
-        timeout_us = min(timeout_us, rule.timeout_us(length, now_us))
+        timeout_us = rule.timeout_us(timeout_us, length, now_us)
         if length == 0 and self._lower_class_waits(lane):
             rule.record_empty()
         waiter.lane = lane
@@ -333,13 +358,31 @@ class LineBook:
             self._expiries = [expiry for expiry in self._expiries if expiry[2].queued]
             heapify(self._expiries)
 
+    def _last_us(self, waiter: Waiter) -> int:
+        """Until when it may wait, as far as the deadline and the longest wait are concerned."""
+        if waiter.latest_us < 0:
+            return waiter.queued_us + self._settings.wait_us_max
+        return min(waiter.latest_us, waiter.queued_us + self._wait_us_max())
+
+    def _wait_us_max(self) -> int:
+        """How long anybody waits who has a deadline."""
+        settings = self._settings
+        wait_us = settings.wait_us_max
+        return max(wait_us, min(wait_us * self._times, settings.slow_wait_us_max))
+
+    def _slack_of(self, request: Request) -> int:
+        """What the work takes, by its cost if that says less."""
+        if self._unit_ns == 0:
+            return self.slack_us
+        return min(self.slack_us, self._unit_ns * max(1, request.cost_ru) // 1_000)
+
     def _is_late(self, waiter: Waiter, now_us: int) -> bool:
         """The work may take longer now than it did when this unit was queued."""
         left_us = waiter.request.remaining_us(now_us)
         if left_us is None:
             return False
         budget_us = left_us + max(0, now_us - waiter.queued_us)
-        return left_us < min(self.slack_us, budget_us // 2) or left_us == 0
+        return left_us < min(self._slack_of(waiter.request), budget_us // 2) or left_us == 0
 
     def _drop_standing(self, now_us: int, removed: list[LineRemoval]) -> None:
         for lane, line in enumerate(self._lines):
@@ -394,10 +437,7 @@ class LineBook:
     def _remove_early(self, removal: LineRemoval, now_us: int, removed: list[LineRemoval]) -> None:
         """Somebody goes who might still have been served in time."""
         waiter = removal.waiter
-        late_us = waiter.queued_us + self._settings.wait_us_max
-        if waiter.latest_us >= 0:
-            late_us = min(late_us, waiter.latest_us)
-        self.burst.record_refusal(self._service_us, late_us, now_us)
+        self.burst.record_refusal(self._service_us, self._last_us(waiter), now_us)
         self._rules[waiter.lane].record_late()
         removed.append(removal)
 

@@ -86,7 +86,7 @@ class _Waiter(Waiter):
 class QueuePermit:
     """One place at work; `borrower` is who has it, if that is not the queue's own."""
 
-    __slots__ = ("_begun_us", "_borrower", "_open", "_queue", "_unloaded", "waited_us")
+    __slots__ = ("_begun_us", "_borrower", "_cost", "_open", "_queue", "_unloaded", "waited_us")
 
     def __init__(
         self,
@@ -94,9 +94,11 @@ class QueuePermit:
         begun_us: int,
         waited_us: int,
         unloaded: bool,
+        cost: int,
         borrower: Queue | None = None,
     ) -> None:
         self._queue = queue
+        self._cost = cost
         self._borrower = borrower
         self._begun_us = begun_us
         self._unloaded = unloaded
@@ -111,7 +113,7 @@ class QueuePermit:
         queue, borrower = self._queue, self._borrower
         if spent and outcome is Outcome.SUCCESS:
             learner = queue if borrower is None else borrower
-            learner.learn(now_us - self._begun_us, self._unloaded, now_us)
+            learner.learn(now_us - self._begun_us, self._unloaded, now_us, self._cost)
         if borrower is not None:
             queue.lent -= 1
         queue.release(now_us)
@@ -197,7 +199,8 @@ class Queue:
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
-        return QueuePermit(self, now_us, 0, self.inflight * 2 <= book.places)
+        unloaded = self.inflight * 2 <= book.places
+        return QueuePermit(self, now_us, 0, unloaded, request.cost_ru)
 
     def enter(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
         """The same without waiting: a permit, a refusal, or the place in line that `admit` awaits.
@@ -207,17 +210,17 @@ class Queue:
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
         if self._lender is not None and request.criticality == Criticality.CRITICAL:
-            permit = self._lender.lend_idle(now_us)
+            permit = self._lender.lend_idle(request, now_us)
             if permit is not None:
                 self._admitted += 1
                 return permit
         return self._enqueue(request, now_us)
 
-    def lend_idle(self, now_us: int) -> QueuePermit | None:
+    def lend_idle(self, request: Request, now_us: int) -> QueuePermit | None:
         """Lend a place that nobody has, to what is CRITICAL."""
         if self.inflight >= self._book.places or not self._may_lend(Criticality.CRITICAL, now_us):
             return None
-        return self._lend(now_us, 0)
+        return self._lend(request, now_us, 0)
 
     def record_missed(self, request: Request) -> None:
         """Record a unit that was refused before it got here: what is idle now is no pause."""
@@ -268,9 +271,9 @@ class Queue:
         """How long the one that waits longest has waited; 0 if nobody does."""
         return self._book.delay_us(now_us)
 
-    def learn(self, service_us: int, unloaded: bool, now_us: int) -> None:
-        """Record how long the work took; called by a permit."""
-        self._book.learn(service_us, unloaded, now_us)
+    def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int = 1) -> None:
+        """Record how long the work took that cost so much; called by a permit."""
+        self._book.learn(service_us, unloaded, now_us, cost)
 
     def stats(self) -> QueueStats:
         """What it looks like now."""
@@ -336,19 +339,20 @@ class Queue:
         if not future.done():
             borrower._admitted += 1
             borrower._waited += 1
-            future.set_result(self._lend(now_us, max(0, now_us - waiter.queued_us)))
+            waited_us = max(0, now_us - waiter.queued_us)
+            future.set_result(self._lend(waiter.request, now_us, waited_us))
         return True
 
     def _may_lend(self, criticality: Criticality, now_us: int) -> bool:
         return self._lends is not None and self.lent < self._lends(criticality, now_us)
 
-    def _lend(self, now_us: int, waited_us: int) -> QueuePermit:
+    def _lend(self, request: Request, now_us: int, waited_us: int) -> QueuePermit:
         book = self._book
         if book.burst.counts:
             book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self.lent += 1
-        return QueuePermit(self, now_us, waited_us, False, self._borrower)
+        return QueuePermit(self, now_us, waited_us, False, request.cost_ru, self._borrower)
 
     def _begin(self, waiter: _Waiter, now_us: int) -> None:
         if waiter.future.done():  # Cancelled, and its task has not come to say so yet.
@@ -357,7 +361,8 @@ class Queue:
         self._admitted += 1
         self._waited += 1
         waited_us = max(0, now_us - waiter.queued_us)
-        waiter.future.set_result(QueuePermit(self, now_us, waited_us, False))
+        cost = waiter.request.cost_ru
+        waiter.future.set_result(QueuePermit(self, now_us, waited_us, False, cost))
 
     def _refuse(self, removed: list[LineRemoval]) -> None:
         """Tell those who had to go."""

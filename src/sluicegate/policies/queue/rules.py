@@ -34,16 +34,13 @@ FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
 
 
 class QueueRule:
-    """The judgement of one class; by itself nothing but the longest wait."""
+    """The judgement of one class; by itself none."""
 
-    __slots__ = ("_wait_us_max",)
+    __slots__ = ()
 
-    def __init__(self, *, wait_us_max: int) -> None:
-        self._wait_us_max = wait_us_max
-
-    def timeout_us(self, queued: int, now_us: int) -> int:
-        """How long a newcomer behind `queued` others may wait."""
-        return self._wait_us_max
+    def timeout_us(self, wait_us: int, queued: int, now_us: int) -> int:
+        """How long a newcomer behind `queued` others may wait, who has no more than `wait_us`."""
+        return wait_us
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether the oldest, who has waited `delay_us`, is to go."""
@@ -77,8 +74,7 @@ class CodelRule(QueueRule):
 
     __slots__ = ("_codel", "_standstill")
 
-    def __init__(self, settings: CodelSettings, *, wait_us_max: int, until_empty: bool) -> None:
-        super().__init__(wait_us_max=wait_us_max)
+    def __init__(self, settings: CodelSettings, *, until_empty: bool) -> None:
         self._codel = Codel(settings, until_empty=until_empty)
         self._standstill = Standstill() if until_empty else None
 
@@ -124,14 +120,13 @@ class FacebookRule(QueueRule):
 
     __slots__ = ("_codel", "_target_us")
 
-    def __init__(self, settings: CodelSettings, *, wait_us_max: int) -> None:
-        super().__init__(wait_us_max=wait_us_max)
+    def __init__(self, settings: CodelSettings) -> None:
         self._codel = CodelTimeout(settings)
         self._target_us = settings.aggressive_us
 
-    def timeout_us(self, queued: int, now_us: int) -> int:
+    def timeout_us(self, wait_us: int, queued: int, now_us: int) -> int:
         """By the kernel."""
-        return min(self._wait_us_max, self._codel.timeout_us(queued, now_us))
+        return min(wait_us, self._codel.timeout_us(queued, now_us))
 
     def overloaded(self) -> bool:
         """Whether the last newcomer met a queue that stands."""
@@ -155,8 +150,7 @@ class PacketRule(QueueRule):
         "_target_us",
     )
 
-    def __init__(self, settings: CodelSettings, *, wait_us_max: int) -> None:
-        super().__init__(wait_us_max=wait_us_max)
+    def __init__(self, settings: CodelSettings) -> None:
         self._target_us = settings.target_us
         self._interval_us = settings.interval_us
         self._above_us = 0  # when the delay will have been above the target for an interval
