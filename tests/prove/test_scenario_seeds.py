@@ -31,9 +31,6 @@ class Miss(NamedTuple):
 
 
 MISSES: Final[Mapping[str, Miss]] = {
-    "shared-engine": Miss(
-        2026335, "before four, 0.527 of DEGRADED where 0.55 is asked; one of four seeds"
-    ),
     "bursts": Miss(
         5, "at the capacity 0.071 behind a plain line where 0.02 is asked; two of five seeds miss"
     ),

@@ -13,7 +13,9 @@ slowness has another cause than load, and where one shard of ten is slow; so her
                     queue of ours refuses: it orders its line itself, better than a price could
     a raise         comes after `trial_windows` of trouble, and is an experiment: in `step_windows`
                     the ratio must be better, the queue shorter or the refusals fewer, by
-                    `gain_permille`. If not, it goes a step further, for as long as there is too
+                    `gain_permille`, or all that ends be in time again: the ratio remembers what was
+                    slow before, and on it the classes above were priced for a flood that was over
+                    (`shared-engine`). If not, it goes a step further, for as long as there is too
                     much a little less shows nothing. If the last step does not help either, load is
                     not the cause: prices go back at once, and the next try waits, each time twice
                     as long
@@ -211,7 +213,8 @@ class _Cell:
     """One operation on one shard."""
 
     __slots__ = (
-        "_before", "_held", "_kept", "_late_windows", "_lowest", "_pause", "_pause_next",
+        "_before", "_ended_in_trial", "_held", "_kept", "_late_in_trial", "_late_windows",
+        "_lowest", "_pause", "_pause_next",
         "_relapse", "_rest", "_rest_next", "_settings", "_since", "_trying", "charged", "due_us",
         "ended", "in_vain", "ladder", "last_ratio", "late", "raises", "ratio", "refused",
         "troubled",
@@ -241,6 +244,8 @@ class _Cell:
         self._since = _Signs()  # the last raise, or the beginning of trouble
         self._before = _Signs()  # the raise that is tried
         self._trying = False
+        self._late_in_trial = False
+        self._ended_in_trial = 0
         self._pause = 0
         self._pause_next = settings.pause_windows
         self._held = 0
@@ -253,7 +258,7 @@ class _Cell:
         settings, ladder = self._settings, self.ladder
         self.due_us = now_us + settings.window_us
         ratio = self.last_ratio = self.ratio.ratio(now_us)
-        charged, refused = self.charged, self.refused
+        charged, refused, ended = self.charged, self.refused, self.ended
         late = is_late = 1_000 * self.late > settings.late_permille * self.ended
         if late:
             self._late_windows = settings.late_windows
@@ -271,6 +276,8 @@ class _Cell:
             return
         if self._relapses():
             return
+        self._late_in_trial = self._late_in_trial or is_late
+        self._ended_in_trial += ended
         self._since.add(ratio, picture.queue_us or 0, charged, refused)
         needed = settings.step_windows if self._trying else settings.trial_windows
         if self._pause > 0:
@@ -279,7 +286,7 @@ class _Cell:
             return
         elif self._trying:
             self._judge()
-        elif not ladder.raised or ratio < self._lowest or (is_late and not ladder.is_at_its_end):
+        elif not ladder.raised or (is_late and (ratio < self._lowest or not ladder.is_at_its_end)):
             self._raise(ratio)
         else:
             self._hold()
@@ -329,12 +336,18 @@ class _Cell:
         self._lowest = ratio
         self._before, self._since = self._since, _Signs()
         self._trying = True
+        self._late_in_trial = False
+        self._ended_in_trial = 0
         self._held = 0
 
     def _judge(self) -> None:
         """Keep a raise that has helped; else go further, or load is not the cause."""
         settings = self._settings
-        helped = self._since.better_than(self._before, settings.gain_permille / 1_000)
+        # The ratio remembers what was slow before the raise; what is in time by now is not.
+        helped = self._ended_in_trial > 0 and not self._late_in_trial
+        helped = helped or self._since.better_than(self._before, settings.gain_permille / 1_000)
+        self._late_in_trial = False
+        self._ended_in_trial = 0
         if not helped and not self.ladder.is_at_its_end:
             self.ladder.raise_prices(settings.dearer_milli)
             self._since = _Signs()
