@@ -7,7 +7,7 @@ that is left of a burst becomes shorter, and to refuse it helps who comes after 
 would refuse is refused only once
 
 - the longest line of a window (half of CoDel's interval) and that of another one, since the line
-  began to stand, are further apart than a quarter and two, or
+  began to stand, are further apart than a quarter, or
 - somebody of the class has been too late for its own deadline, or had no room.
 
 Lengths, not delays: an engine that becomes slower makes the same fifty wait for longer.
@@ -41,7 +41,6 @@ _TRY_AFTER: Final = 20  # intervals
 _TRY_AFTER_MOST: Final = 1_280
 _DEEPEST: Final = 4  # the bound of a try is 2 ** so many bounds
 _TRY_WINDOWS: Final = 4
-_NOISE: Final = 2  # units
 
 
 @final
@@ -116,7 +115,7 @@ class Standstill:
         if self._least < 0:
             return False
         most = max(length, self._most) if self._shrinking else length
-        return 4 * most > self._parts * self._least + 4 * _NOISE
+        return 4 * most > self._parts * self._least
 
     def _begin_try(self, end_us: int) -> None:
         self._moves = False
