@@ -382,8 +382,8 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "all wait in the same line",
         "policies/queue/line_book.py",
-        "return request.criticality * self._lanes + self._numbers",
-        "return self._lanes + self._numbers",
+        "return request.criticality * self._lanes + self._number(request)",
+        "return self._lanes + self._number(request)",
         "inversion",
         "few locks",
     ),

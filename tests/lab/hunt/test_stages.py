@@ -21,7 +21,7 @@ SMALL = {
             HuntLoad(name="fickle", per_s=300, cancelled_permille=500, timeout_ms=50),
         ),
         faults=(HuntFault(what="slow", from_ms=100, until_ms=200, much=100),),
-        knobs={"workers": 4, "shards": 2, "cap": 3, "length_max": 50, "rate_ru": 200},
+        knobs={"workers": 4, "shards": 2, "cap": 3, "length_max": 200, "rate_ru": 200},
     ),
     "reads": Setup(
         stage="reads",
