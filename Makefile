@@ -32,10 +32,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 TESTS ?= tests
 PYTEST_ARGS ?=
-# Three processes for two cores, as tests wait nearly half of their time. A file's tests share what they
+# Two processes for each core, as tests wait nearly half of their time. A file's tests share what they
 # start, so they stay together. Files go in their order: by the number of their tests, few and slow ones
 # would be last, and one process alone with them.
-test test-compiled: WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+test test-compiled: WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 )))
 # Engines need the processor more than they wait, and so do proofs.
 engines prove: WORKERS ?= auto
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder

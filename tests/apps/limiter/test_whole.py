@@ -117,7 +117,7 @@ def test_why_tells_why_a_user_was_refused(limiter: LimiterProcess) -> None:
     done = command("why", "ann", "--at", limiter.url)
     assert done.returncode == 0, done.stderr
     first, second, *rest = done.stdout.splitlines()
-    assert "2 x REFUSED by rule 'playback'; rate_limited: The limit for this key is spent." in first
+    assert "2 x REFUSED by rule 'playback'; rate_limited: The limit for this key is spent;" in first
     assert "6 x allowed by rule 'playback'" in second
     assert rest == []
     nobody = command("why", "nobody", "--at", limiter.url, "--since", "5m")
