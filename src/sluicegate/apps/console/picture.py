@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.console.fleet import Node, State
 from sluicegate.apps.console.image_readings import ImageReading, read_images
+from sluicegate.apps.console.queue_readings import QueueReading, read_dispatchers, read_lanes
 from sluicegate.command_line.account_rates import NodeSample
 from sluicegate.command_line.account_rates import picture_of as accounts_of
 from sluicegate.command_line.board_rates import per_s, picture
@@ -154,6 +155,7 @@ class FleetPicture:
     factors: Sequence[Mapping[str, Any]] = ()
     images: tuple[ImageReading, ...] = ()
     breakers: tuple[BreakerReading, ...] = ()
+    queues: tuple[QueueReading, ...] = ()
     dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
 
     @property
@@ -178,10 +180,10 @@ class FleetPicture:
         return max((one["p99_us"] for one in latency.values()), default=None)
 
     @property
-    def queue_us(self) -> int | None:
+    def queue_us(self) -> float | None:
         """The longest that work waited in a queue; None where none did."""
-        delay: int | None = self.dispatchers.get("queue", {}).get("delay_us")
-        return delay
+        delays = [one.delay_us for one in self.queues if one.delay_us is not None]
+        return max(delays, default=None)
 
     @property
     def ratio(self) -> float | None:
@@ -218,6 +220,8 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         before += earlier
         after += later
     dispatchers = picture(before, after)
+    of_dispatchers = read_dispatchers(dispatchers)
+    queues = [] if of_dispatchers is None else [of_dispatchers]
     return FleetPicture(
         at_us,
         nodes=tuple(rows),
@@ -237,6 +241,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         )["accounts"],
         images=tuple(one.images for one in readings if one.images is not None),
         breakers=tuple(breaker for one in readings for breaker in one.breakers),
+        queues=(*queues, *(queue for one in readings for queue in one.queues)),
         dispatchers=dispatchers,
     )
 
@@ -257,6 +262,7 @@ class _NodeReading:
     cluster_before: NodeSample | None = None
     images: ImageReading | None = None
     breakers: list[BreakerReading] = field(default_factory=list)
+    queues: list[QueueReading] = field(default_factory=list)
 
     @property
     def admitted(self) -> float:
@@ -291,16 +297,25 @@ def _read(
     if state["app"] == IMAGES:
         return _NodeReading(url, images=read_images(url, before, state)), [], []
     if state["app"] == CLIENT:
-        return _NodeReading(url, breakers=_read_breakers(url, state)), [], []
+        return _read_client(url, before, state), [], []
     return _NodeReading(url), [], []
 
 
-def _read_breakers(url: str, state: State) -> list[BreakerReading]:
+def _read_client(url: str, before: State | None, state: State) -> _NodeReading:
     names = BreakerReading._fields[1:]
-    return [
+    breakers = [
         BreakerReading(url, *(str(one[name]) for name in names))
         for one in state["breakers"]["not_closed"]
     ]
+    lanes = read_lanes(url, before, state)
+    reading = _NodeReading(url, breakers=breakers, queues=[lane.queue for lane in lanes])
+    for lane in lanes:
+        for name, admitted in lane.admitted.items():
+            more, flow = _flow(name, admitted, lane.refused[name]), reading.flows.get(name)
+            reading.flows[name] = more if flow is None else _sum_flow(name, (flow, more))
+        for reason, rate in lane.queue.refused:
+            reading.reasons[reason] = reading.reasons.get(reason, 0.0) + rate
+    return reading
 
 
 def _read_pubsub(url: str, before: State | None, state: State) -> _NodeReading:
@@ -417,19 +432,20 @@ def _rules_of(state: State) -> dict[str, Any]:
 
 
 def _classes(readings: Sequence[_NodeReading]) -> tuple[ClassFlow, ...]:
-    flows: list[ClassFlow] = []
-    for name in CLASSES:
-        of = [one.flows[name] for one in readings if name in one.flows]
-        flows.append(
-            ClassFlow(
-                name,
-                sum(flow.admitted for flow in of),
-                sum(flow.refused for flow in of),
-                sum(flow.shed for flow in of),
-                max((flow.price for flow in of), default=1.0),
-            )
-        )
-    return tuple(flows)
+    return tuple(
+        _sum_flow(name, [one.flows[name] for one in readings if name in one.flows])
+        for name in CLASSES
+    )
+
+
+def _sum_flow(name: str, of: Sequence[ClassFlow]) -> ClassFlow:
+    return ClassFlow(
+        name,
+        sum(flow.admitted for flow in of),
+        sum(flow.refused for flow in of),
+        sum(flow.shed for flow in of),
+        max((flow.price for flow in of), default=1.0),
+    )
 
 
 def _reasons(readings: Sequence[_NodeReading]) -> tuple[tuple[str, float], ...]:

@@ -11,8 +11,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.queue_readings import QueueReading
 from sluicegate.command_line.text import counted, per_second
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.kernels.breaker import FORCED_CLOSED, STATES
 
 # Below this share of a class a refusal is no news.
@@ -181,10 +183,11 @@ def _shedding(picture: FleetPicture) -> Sentence | None:
     gate = max(picture.gates, key=lambda one: max(one.shed, default=0.0), default=None)
     if gate is not None and max(gate.shed, default=0.0) > 0:
         why = f"The limiter is at {gate.utilization:.0%} of its {gate.worst}"
-    elif picture.dispatchers.get("queue", {}).get("overloaded"):
-        delay = picture.queue_us
-        waits = "" if delay is None else f" (work waits {delay / 1_000:,.1f} ms)"
-        why = f"There is more work than the engine can do{waits}"
+    elif (queue := picture.dispatchers.get("queue", {})).get("overloaded"):
+        why = f"There is more work than the engine can do{_waits(queue.get('delay_us'))}"
+    elif any(_overflow(one) for one in picture.queues):
+        most = max(picture.queues, key=_overflow)
+        why = f"There is more work than {most.name} can do{_waits(most.delay_us)}"
     else:
         why = "The service is under stress"
     names = _list([flow.name for flow in hit])
@@ -273,6 +276,17 @@ def _untouched(picture: FleetPicture) -> str:
     if flow.shed_share < REFUSED_SHARE_MIN:
         return f"{_CRITICAL} is untouched"
     return f"of {_CRITICAL} {flow.shed_share:.1%} are refused"
+
+
+def _overflow(queue: QueueReading) -> float:
+    """What a protected service refuses a second for want of places."""
+    if queue.refuses is None:
+        return 0.0
+    return sum(rate for reason, rate in queue.refused if reason != DEADLINE.name)
+
+
+def _waits(delay_us: float | None) -> str:
+    return "" if delay_us is None else f" (work waits {delay_us / 1_000:,.1f} ms)"
 
 
 def _times(ratio: float) -> str:

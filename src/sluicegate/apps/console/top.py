@@ -118,6 +118,7 @@ def as_json(picture: FleetPicture) -> dict[str, Any]:
         "prices": [cell._asdict() for cell in picture.cells],
         "p99_us": picture.p99_us,
         "queue_us": picture.queue_us,
+        "queues": [queue._asdict() for queue in picture.queues],
         "latency_ratio": picture.ratio,
         "utilization": picture.utilization,
         "degraded": picture.degraded,

@@ -1,12 +1,14 @@
-"""State server: shows the clients of a process that serves nothing itself, in a thread of its own.
+"""State server: shows what a process does with the kit, in a thread of its own.
 
-    with serve_state({"search": client}):  # http://127.0.0.1:7040/v1/state
-        work()
+    with serve_state({"search": client}, protections={"shop": app}):
+        work()  # http://127.0.0.1:7040/v1/state
 
-It is the service host without signals, which stay the program's: `/v1/state` holds the breakers,
-`/metrics` what `client/metrics.py` counts, and a console gathers both kinds of service alike.
+It is the service host without signals, which stay the program's: `/v1/state` holds the breakers of
+clients and the lanes of what `protect` made, `/metrics` what `client/metrics.py` counts, and a
+console gathers them as it does services. Metrics of a protection are asked for in its own loop.
 
-Bounds: `SHOWN_MAX` breakers that are not closed, `NAME_LETTERS_MAX` of each name, and the host's.
+Bounds: `SHOWN_MAX` breakers that are not closed, `PROTECTIONS_MAX` protections of two lanes each,
+`NAME_LETTERS_MAX` of each name, and the host's.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
-from types import TracebackType
-from typing import Annotated, ClassVar, Final, Self, final
+from types import MappingProxyType, TracebackType
+from typing import Annotated, ClassVar, Final, Protocol, Self, final
 
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.listener import new_loop
 from sluicegate.kernels.breaker import CLOSED, STATES
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.metrics import families
+from sluicegate.resilience.server.protection import LaneStats, Protection
 from sluicegate.service.app import App
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.listeners import Listeners
@@ -30,7 +35,15 @@ from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import MetricFamily
 
 SHOWN_MAX: Final = 100
+PROTECTIONS_MAX: Final = 16
 NAME_LETTERS_MAX: Final = 200
+_NONE: Final[Mapping[str, Protection]] = MappingProxyType({})
+
+
+class Protected(Protocol):
+    """An application or an interceptor that has a protection."""
+
+    protection: Protection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +55,23 @@ class StateSettings(ServiceSettings):
 
 @final
 class ClientApp(App[StateSettings]):
-    """What the resilient clients of a process do."""
+    """What the resilient clients of a process do, and its protections."""
 
     name: ClassVar[str] = "client"
 
-    def __init__(self, settings: StateSettings, clients: Mapping[str, ResilientClient]) -> None:
+    def __init__(
+        self,
+        settings: StateSettings,
+        clients: Mapping[str, ResilientClient],
+        protections: Mapping[str, Protection],
+    ) -> None:
         super().__init__(settings)
         self._clients = clients
+        self._protections = protections
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
-        return {"breakers": self._breakers}
+        return {"breakers": self._breakers, "protections": self._lanes}
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all clients."""
@@ -77,14 +96,38 @@ class ClientApp(App[StateSettings]):
                     shown.append({**row, "state": state})
         return {"clients": counts, "not_closed": shown}
 
+    def _lanes(self) -> object:
+        """Of each protection both lanes."""
+        return [
+            {
+                "protection": name[:NAME_LETTERS_MAX],
+                "lanes": [_lane_row(lane) for lane in protection.lanes()],
+            }
+            for name, protection in self._protections.items()
+        ]
+
+
+def _lane_row(lane: LaneStats) -> dict[str, object]:
+    refused: dict[str, dict[str, int]] = {member.name: {} for member in Criticality}
+    for (reason, member), count in lane.refused.items():
+        refused[member.name][reason] = count
+    admitted = {member.name: count for member, count in lane.admitted.items()}
+    return {**lane._asdict(), "admitted": admitted, "refused": refused}
+
 
 @final
 class StateServer:
     """Shows it until it is closed; `addresses` is where."""
 
-    def __init__(self, settings: StateSettings, clients: Mapping[str, ResilientClient]) -> None:
+    def __init__(
+        self,
+        settings: StateSettings,
+        clients: Mapping[str, ResilientClient],
+        protections: Mapping[str, Protection],
+    ) -> None:
         self._settings = settings
         self._clients = clients
+        self._protections = protections
         self._ended: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         ready: Future[tuple[str, ...]] = Future()
@@ -120,7 +163,7 @@ class StateServer:
                 ready.set_exception(error)  # is raised where it was asked for
 
     async def _serve(self, ready: Future[tuple[str, ...]]) -> None:
-        app = ClientApp(self._settings, self._clients)
+        app = ClientApp(self._settings, self._clients, self._protections)
         try:
             listeners = Listeners(app)
             listeners.open()
@@ -135,10 +178,20 @@ class StateServer:
 
 
 def serve_state(
-    clients: Mapping[str, ResilientClient], settings: StateSettings | None = None
+    clients: Mapping[str, ResilientClient],
+    settings: StateSettings | None = None,
+    *,
+    protections: Mapping[str, Protected | Protection] = _NONE,
 ) -> StateServer:
     """Show these clients by their names, from now on; raise what keeps it from listening.
 
-    A process that forks calls it after the fork.
+    So are `protections`: what `protect` returned, an interceptor, or a `Protection`. A process that
+    forks calls it after the fork.
     """
-    return StateServer(StateSettings() if settings is None else settings, clients)
+    if len(protections) > PROTECTIONS_MAX:
+        raise BadValue("protections", len(protections), f"give at most {PROTECTIONS_MAX}")
+    shown = {
+        name: one if isinstance(one, Protection) else one.protection
+        for name, one in protections.items()
+    }
+    return StateServer(StateSettings() if settings is None else settings, clients, shown)

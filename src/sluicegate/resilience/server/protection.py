@@ -17,7 +17,7 @@ Bounds: those of the parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import Final, NamedTuple, final
@@ -73,11 +73,38 @@ class ProtectionStats(NamedTuple):
     degraded: tuple[tuple[str, bool], ...]
 
 
+class LaneStats(NamedTuple):
+    """One lane: levels now, and counts since the start."""
+
+    name: str
+    places: int
+    inflight: int
+    queued: int
+    refuses: bool  # its watermark does, now
+    left_queue: int  # admitted or refused
+    waited_us: int  # by all of those, since they came
+    admitted: Mapping[Criticality, int]
+    refused: Mapping[tuple[str, Criticality], int]  # by the name of the reason, and the class
+
+
 @final
 class Lane:
     """The stack of one weight, and what its line is made of."""
 
-    __slots__ = ("_chance", "_cost", "_number", "_passed", "queue", "stack")
+    __slots__ = (
+        "_admitted",
+        "_chance",
+        "_concurrency",
+        "_cost",
+        "_left_queue",
+        "_number",
+        "_passed",
+        "_refused",
+        "_waited_us",
+        "_watermark",
+        "queue",
+        "stack",
+    )
 
     def __init__(
         self,
@@ -103,6 +130,11 @@ class Lane:
             self.queue = Queue(queue, _body_bytes)
         self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
+        self._admitted = dict.fromkeys(Criticality, 0)
+        self._refused: dict[tuple[str, Criticality], int] = {}
+        self._left_queue = self._waited_us = 0
+        self._concurrency: Concurrency | None = None
+        self._watermark: Watermark | None = None
         first = at_once("deadline", deadline)
         if threaded:
             number = settings.concurrency
@@ -111,22 +143,21 @@ class Lane:
                     algorithm="fixed", initial=queue.places, limit_max=queue.places
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
-            concurrency = at_once("concurrency", Concurrency(places, chance))
+            self._concurrency = Concurrency(places, chance)
+            concurrency = at_once("concurrency", self._concurrency)
             self.stack = Stack(first, concurrency, observers=observers)
             return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
+        self._watermark = Watermark(
+            lambda: self.queue.queued,
+            settings.watermark,
+            self.queue.record_missed,
+            self.queue.queued_beside,
+        )
         self.stack = Stack(
             first,
-            at_once(
-                "watermark",
-                Watermark(
-                    lambda: self.queue.queued,
-                    settings.watermark,
-                    self.queue.record_missed,
-                    self.queue.queued_beside,
-                ),
-            ),
+            at_once("watermark", self._watermark),
             waits("queue", self.queue),
             observers=observers,
         )
@@ -142,8 +173,42 @@ class Lane:
     def _mean_us(self, request: Request) -> int:
         return self._cost.mean_us(request.operation)
 
+    def stats(self, name: str) -> LaneStats:
+        """Return its levels and counts; any thread may ask, while others work."""
+        concurrency, watermark = self._concurrency, self._watermark
+        refuses = False
+        if concurrency is None:
+            queue = self.queue.stats()
+            levels = queue.places, queue.inflight, queue.queued
+            if watermark is not None:  # it learns that the line is short from who comes next
+                refuses = watermark.refuses and queue.queued > watermark.settings.low
+        else:
+            threads = concurrency.stats()
+            levels = threads.limit, threads.inflight, 0
+        return LaneStats(
+            name,
+            *levels,
+            refuses=refuses,
+            left_queue=self._left_queue,
+            waited_us=self._waited_us,
+            admitted=self._admitted.copy(),
+            refused=self._refused.copy(),
+        )
+
+    def record_admitted(self, request: Request) -> None:
+        """One more was admitted."""
+        self._admitted[request.criticality] += 1
+
+    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
+        """One more has left the line."""
+        self._left_queue += 1
+        self._waited_us += delay_us
+
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """One more was refused."""
+        if decision.reason is not None:
+            of = decision.reason.name, request.criticality
+            self._refused[of] = self._refused.get(of, 0) + 1
         if is_overload(decision):
             self._passed -= self._passed >> _SHIFT
 
@@ -281,10 +346,11 @@ class Protection:
             self._cost.enter_light(endpoint, now_us, request.criticality)
         held = False
         try:
-            stack = self.heavy.stack if heavy else self.light.stack
-            admission = await stack.admit(request, self._clock)
+            lane = self.heavy if heavy else self.light
+            admission = await lane.stack.admit(request, self._clock)
             if isinstance(admission, Decision):
                 return admission
+            lane.record_admitted(request)
             held = True
             return Admitted(self, admission, heavy)
         finally:
@@ -297,10 +363,11 @@ class Protection:
         with self._lock:
             now_us = self._clock.now_us()
             heavy = self._cost.is_heavy(endpoint, now_us, request.criticality)
-            stack = self.heavy.stack if heavy else self.light.stack
-            admission = stack.admit_now(request, now_us)
+            lane = self.heavy if heavy else self.light
+            admission = lane.stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
+            lane.record_admitted(request)
             if not heavy:
                 self._cost.enter_light(endpoint, now_us, request.criticality)
             return Admitted(self, admission, heavy)
@@ -337,6 +404,10 @@ class Protection:
             self.stress.read(now_us),
             tuple([(name, self.is_degraded(name)) for name in self.degradation.switches]),
         )
+
+    def lanes(self) -> list[LaneStats]:
+        """Return what each lane does; unlike `stats`, for any thread, and it judges nothing."""
+        return [self.light.stats("light"), self.heavy.stats("heavy")]
 
     def served(self, request: Request) -> ServedRequest:
         """Return the context that an admitted request runs with."""

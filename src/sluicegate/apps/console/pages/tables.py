@@ -113,15 +113,7 @@ def hot_keys(picture: FleetPicture) -> dict[str, str]:
 
 
 def queues(picture: FleetPicture) -> dict[str, str]:
-    """Return how full the engine is, what it takes, and what it costs."""
-    queue = picture.dispatchers.get("queue", {})
-    words = (
-        f"{queue.get('inflight', 0):,} of {queue.get('places', 0):,} places are taken; "
-        f"{counted(queue.get('queued', 0), 'request')} wait now "
-        f"({queue.get('queued_bytes', 0):,} bytes)."
-    )
-    if queue.get("delay_us") is not None:
-        words += f" Whoever came in last had waited {span(queue['delay_us'])}."
+    """Return what waits before work, what the engine takes, what it costs, and open breakers."""
     engine = [
         row(
             cell(escape_name(one["operation"])),
@@ -144,11 +136,40 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     priced = table(("node", "operation", "shard"), ("latency ratio", *CLASSES), cells)
     plain = quiet("Every operation takes as long as usual, and costs its plain price.")
     return {
-        "queue": section("Queue", quiet(words)),
+        "queue": section("Queues", _waiting(picture)),
         "engine": section("Engine", table(("operation",), ("done", "mean time", "failed"), engine)),
         "prices": section("Slow places, and their prices", priced if cells else plain),
         "breakers": section("Breakers", _breakers(picture)),
     }
+
+
+def _waiting(picture: FleetPicture) -> str:
+    """Of each queue who is at work and who waits, how long, and who is refused there."""
+    rows = [
+        row(
+            cell(escape_name(one.name), "name"),
+            number(f"{one.inflight:,} of {one.places:,}"),
+            number(f"{one.queued:,}" + (f" ({one.queued_bytes:,} B)" if one.queued_bytes else "")),
+            number(span(one.delay_us)),
+            number(
+                "-" if one.refuses is None else "refuses" if one.refuses else "admits",
+                bad=bool(one.refuses),
+            ),
+            cell(
+                escape_words(
+                    ", ".join(f"{reason} {per_second(rate)}" for reason, rate in one.refused)
+                ),
+                "bad",
+            )
+            if one.refused
+            else cell("none"),
+        )
+        for one in picture.queues[:ROWS_MAX]
+    ]
+    if not rows:
+        return quiet("No service here has a queue: no dispatcher, none that is protected.")
+    heads = ("at work, of places", "wait", "queue delay", "watermark")
+    return table(("queue",), heads, rows, ("refused, by reason",))
 
 
 def _breakers(picture: FleetPicture) -> str:

@@ -1,0 +1,171 @@
+"""Services built with `protect`: their lanes are gathered, and shown beside other queues."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from sluicegate.apps.console.pages.tables import queues
+from sluicegate.apps.console.sentence import Urgency, sentence_of
+from sluicegate.apps.resilience.state_server import PROTECTIONS_MAX, StateSettings, serve_state
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+from tests.apps.console.process import HOSTILE, ConsoleProcess
+from tests.apps.console.states import SECOND_US, START_US, looked, pictured
+from tests.engines.child import Child, free_port, until
+
+Reasons = Mapping[str, Mapping[str, int]]
+LOCAL = StateSettings(listen=("127.0.0.1:0",))
+
+
+def lane(name: str, admitted: int, refused: Reasons, **more: Any) -> dict[str, Any]:
+    """A lane that has admitted so many CRITICAL and BULK, and refused some."""
+    reasons = {member.name: refused.get(member.name, {}) for member in Criticality}
+    admits = dict.fromkeys(reasons, 0) | {"CRITICAL": admitted, "BULK": admitted}
+    return {
+        "name": name, "places": 8, "inflight": 3, "queued": 0, "refuses": False,
+        "left_queue": 2 * admitted, "waited_us": 0, "admitted": admits, "refused": reasons, **more,
+    }  # fmt: skip
+
+
+def serving(at_s: float, *lanes: dict[str, Any]) -> dict[str, Any]:
+    """The state of a process that protects a service."""
+    return {
+        "app": "client",
+        "at_us": START_US + round(at_s * SECOND_US),
+        "breakers": {"clients": {}, "not_closed": []},
+        "protections": [{"protection": HOSTILE, "lanes": list(lanes)}],
+    }
+
+
+def test_lanes_are_shown_by_weight_and_counted_by_class_and_reason() -> None:
+    before = serving(0.0, lane("light", 0, {"BULK": {"overloaded": 5}}), lane("heavy", 0, {}))
+    after = serving(
+        1.0,
+        lane("light", 30, {"BULK": {"overloaded": 25, "queue_timeout": 7}},
+             queued=9, refuses=True, waited_us=60 * 12_000),
+        lane("heavy", 2, {"BULK": {"overloaded": 3}}),
+    )  # fmt: skip
+    shown = pictured(looked(before, after))
+    flows = {flow.name: flow for flow in shown.classes}
+    assert (flows["CRITICAL"].admitted, flows["CRITICAL"].refused) == (32, 0)
+    assert (flows["BULK"].admitted, flows["BULK"].refused, flows["BULK"].shed) == (32, 30, 30)
+    assert dict(shown.reasons) == {"overloaded": 23, "queue_timeout": 7}
+    assert (shown.nodes[0].admitted, shown.nodes[0].refused) == (64, 30)
+    assert shown.queue_us == 12_000
+    light, heavy = queues(shown)["queue"].split("<tr>")[2:]
+    name = f"{escape(HOSTILE)}, light, at http://node:1"
+    for words in (name, "3 of 8", ">9<", "12.0 ms", ">refuses<", "overloaded 20/s, queue_timeout"):
+        assert words in light
+    for words in (", heavy, at", ">0<", "0.0 ms", ">admits<", "overloaded 3.0/s"):
+        assert words in heavy
+    said = sentence_of(shown)
+    assert (said.urgency, said.page) == (Urgency.DEFENDING, "queues")
+    assert said.words.startswith(f"There is more work than {HOSTILE}, light, at http://node:1 can")
+
+
+def test_without_overload_nothing_is_shown_as_refused() -> None:
+    counts: Reasons = {"BULK": {"overloaded": 25}}  # of the past
+    shown = pictured(looked(serving(0.0, lane("light", 0, counts)),
+                            serving(1.0, lane("light", 30, counts))))  # fmt: skip
+    page = queues(shown)["queue"]
+    assert ">admits<" in page
+    assert "overloaded" not in page
+    assert not shown.refused
+    assert sentence_of(shown).urgency is Urgency.CALM
+
+
+def test_a_deadline_that_was_too_short_is_not_said_to_be_a_want_of_places() -> None:
+    late = serving(1.0, lane("light", 30, {"BULK": {"deadline": 9}}))
+    words = sentence_of(pictured(looked(serving(0.0, lane("light", 0, {})), late))).words
+    assert words.startswith("The service is under stress")
+
+
+def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -> None:
+    two = Resilience(queue=QueueSettings(places=2))
+    threads = Protection(two, threaded=True)
+    admitted = [threads.admit_now(threads.begin("/")) for _ in range(3)]
+    with (
+        serve_state({}, LOCAL, protections={"s" * 500: threads}) as server,
+        urlopen(f"http://{server.addresses[0]}/v1/state") as answer,
+    ):
+        (shown,) = json.load(answer)["protections"]
+    assert len(admitted) == 3
+    assert shown["protection"] == "s" * 200
+    light = shown["lanes"][0]
+    assert (light["name"], light["places"], light["inflight"]) == ("light", 2, 2)
+    assert light["admitted"]["DEGRADED"] == 2
+    assert light["refused"]["DEGRADED"] == {"overloaded": 1}
+    many = {str(number): threads for number in range(PROTECTIONS_MAX + 1)}
+    with pytest.raises(BadValue, match="protections"):
+        serve_state({}, LOCAL, protections=many)
+
+
+def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: Path) -> None:
+    port, state_port = free_port("127.0.0.1"), free_port("127.0.0.1")
+    command = [sys.executable, "-m", "tests.apps.console.serving", str(port), str(state_port)]
+    child = Child("a protected service", command, tmp_path / "serving.log")
+    ended = Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            with suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/", headers={"X-Sluicegate-Criticality": "bulk"})
+                if connection.getresponse().status != 200:
+                    ended.wait(0.02)
+                connection.close()
+
+    flags = ("--services", f"http://127.0.0.1:{state_port}", "--every-s", "0.2")
+    try:
+        state = f"http://127.0.0.1:{state_port}/v1/state"
+        until(lambda: urlopen(state).close() is None, "it shows its state", children=[child])
+        with ConsoleProcess(tmp_path, *flags) as console, ThreadPoolExecutor(24) as pool:
+            name = f"{escape(HOSTILE)}, light, at http://127.0.0.1:{state_port}"
+
+            def light() -> str:
+                rows = console.page("/queues").split("<tr>")
+                return next((one for one in rows if one.startswith(f'<td class="name">{name}')), "")
+
+            def reasons() -> str:
+                return console.page("/").split("Refused, by reason")[1]
+
+            try:
+                pool.submit(ask)
+                until(lambda: "1 of 2" in light(), "it works", children=[child])
+                assert ">admits<" in light()
+                assert "overloaded" not in light()
+                assert "Nothing is refused." in reasons()
+                for _ in range(23):
+                    pool.submit(ask)
+                until(
+                    lambda: ">refuses<" in light() and "overloaded" in light(),
+                    "its watermark refuses",
+                    children=[child],
+                )
+                assert "overloaded" in reasons()
+                assert f"There is more work than {name} can do" in console.page("/")
+            finally:
+                ended.set()
+            until(
+                lambda: ">admits<" in light() and "overloaded" not in light(),
+                "it is calm again",
+                children=[child],
+            )
+    finally:
+        ended.set()
+        child.stop()
