@@ -158,6 +158,7 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
                     children=[child],
                 )
                 assert "overloaded" in reasons()
+                assert " ms<" in light()
                 assert f"There is more work than {name} can do" in console.page("/")
             finally:
                 ended.set()
