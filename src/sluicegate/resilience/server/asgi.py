@@ -36,6 +36,7 @@ from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
+_DIGITS_MAX = 20  # of a length; Python reads no number of thousands of digits
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -183,7 +184,7 @@ def _body_bytes(scope: Scope) -> int:
     """How long the body is; -1 if there may be one whose length is not said."""
     length = _values(scope, b"content-length")
     if length:
-        return int(length[0]) if length[0].isdigit() else -1
+        return int(length[0]) if length[0].isdigit() and len(length[0]) <= _DIGITS_MAX else -1
     if _values(scope, b"transfer-encoding") or scope["method"] in _WITH_BODY:
         return -1
     return 0
