@@ -86,7 +86,7 @@ def test_envoys_question_is_answered(limiter: LimiterProcess) -> None:
         stub = rls_pb2_grpc.RateLimitServiceStub(channel)
         codes = [stub.ShouldRateLimit(mesh_ask("bob")).overall_code for _ in range(5)]
         assert codes == [1, 1, 1, 2, 2]
-        of_readme = [mesh_ask("ann", domain="edge") for _ in range(2)]
+        of_readme = [mesh_ask("zoe", domain="edge") for _ in range(2)]
         of_readme[0].hits_addend = 100
         assert [stub.ShouldRateLimit(one).overall_code for one in of_readme] == [1, 2]
         with pytest.raises(grpc.RpcError) as caught:

@@ -497,6 +497,31 @@ def test_who_has_asked_and_closed_its_side_is_still_answered(loop: str) -> None:
 
 
 @both
+def test_who_closes_its_side_amid_a_body_is_refused_at_once_and_holds_nothing(loop: str) -> None:
+    """Also one that has gone: it looks the same, and held its bytes until its time was over."""
+
+    async def story() -> None:
+        async with running_door(handler=echo) as here:
+            whole = request("GET", "/later", here.host)
+            part = request("POST", "/v1/check", here.host, {"user_id": "a"})[:-1]
+            caller = await here.call(whole + part)
+            await until(lambda: here.door.body_bytes > 0)
+            caller.writer.write_eof()
+            assert (await answer(caller)).status == 200
+            last = await answer(caller)
+            assert (last.status, last.headers["connection"]) == (400, "close")
+            assert await caller.rest() == b""
+            await caller.leave()
+            gone = await here.call(part)
+            await until(lambda: here.door.body_bytes > 0)
+            await gone.leave()
+            await until(lambda: here.listener.stats().open == 0)
+            assert here.door.body_bytes == here.door.under_way == 0
+
+    run(story, loop)
+
+
+@both
 def test_who_asks_much_and_reads_nothing_is_not_read_from_and_then_dropped(loop: str) -> None:
     async def story() -> None:
         async with running_door(handler=echo, listener={"write_stall_s_max": 0.2}) as here:

@@ -260,6 +260,8 @@ class HttpProtocol(asyncio.Protocol):
         if self._finished or not (self._exchanges or self._has_unparsed()) or self._peer.tls:
             return False
         self._half_closed = True
+        if not self._has_unparsed():
+            self._work()
         return True
 
     def pause_writing(self) -> None:
@@ -482,6 +484,13 @@ class HttpProtocol(asyncio.Protocol):
         elif exchange.reply is None:
             exchange.begun, exchange.reply = True, reply
 
+    def _refuse_rest(self, coming: _Exchange) -> None:
+        """Of a client that sends nothing more: what is not whole now never will be."""
+        self._receiving = None
+        coming.whole = True
+        self._refuse_body(coming, BAD_REQUEST)
+        self._answer_all()
+
     def _not_http(self) -> None:
         coming = self._receiving
         if coming is None:
@@ -555,6 +564,8 @@ class HttpProtocol(asyncio.Protocol):
             free = False
             self._feed(self._portion())
             self._answer_all()
+        if self._half_closed and self._receiving is not None and not self._has_unparsed():
+            self._refuse_rest(self._receiving)
         self._working = False
         self._keep_pace()
         self._flush()
