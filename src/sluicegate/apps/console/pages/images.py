@@ -33,7 +33,7 @@ def images(picture: FleetPicture) -> dict[str, str]:
     """Return the parts of the page."""
     found = picture.images[:ROWS_MAX]
     if not found:
-        return {"images": quiet("No service here is a `sluicegate images`.")}
+        return {"images": quiet("None of these services is an image service.")}
     return {
         "maps": section("Found in the maps", _maps(found)),
         "work": section("Work", _work(found)),

@@ -167,7 +167,7 @@ def _waiting(picture: FleetPicture) -> str:
         for one in picture.queues[:ROWS_MAX]
     ]
     if not rows:
-        return quiet("No service here has a queue: no dispatcher, none that is protected.")
+        return quiet("None of these services has a queue: there is no dispatcher, and no protected service.")
     heads = ("at work, of places", "wait", "queue delay", "watermark")
     return table(("queue",), heads, rows, ("refused, by reason",))
 
@@ -216,7 +216,7 @@ def accounts(picture: FleetPicture) -> dict[str, str]:
         for one in picture.accounts[:ROWS_MAX]
     ]
     if not rows:
-        return {"accounts": quiet("No service here is a `sluicegate pubsub`.")}
+        return {"accounts": quiet("None of these services is a pub/sub node.")}
     heads = (
         "admitted",
         "suppressed",
