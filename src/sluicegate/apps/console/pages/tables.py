@@ -167,7 +167,7 @@ def _waiting(picture: FleetPicture) -> str:
         for one in picture.queues[:ROWS_MAX]
     ]
     if not rows:
-        return quiet("None of these services has a queue: there is no dispatcher, and no protected service.")
+        return quiet("None of these services has a queue: no dispatcher, no protected service.")
     heads = ("at work, of places", "wait", "queue delay", "watermark")
     return table(("queue",), heads, rows, ("refused, by reason",))
 
