@@ -62,8 +62,8 @@ _EXPIRIES_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
 _BY_COST: Final = 0.99  # of all work takes no longer for its cost
 _NS_MAX: Final = 3.6e15  # of an hour, a thousand of them
-_SLOW_TIMES: Final = 10  # of work that is slow: as long as what the settings are for
-_SHORT_WORKS: Final = 32  # that callers wait for at most, before slow work is done in line always
+_SLOW_TIMES: Final = 10  # work is slow that takes so many times the 10 ms of the settings
+_SHORT_WORKS: Final = 32  # whose callers wait for fewer units of slow work stay in order
 
 
 class Waiter:
@@ -151,7 +151,7 @@ class LineBook:
         self._unit: WindowedQuantile | None = None  # what a unit of cost takes, once costs differ
         self._unit_ns = 0
         self._patience_us = 0  # of who has a deadline
-        self._times = 1  # as long as 10 ms, which the settings are for, unloaded work takes
+        self._times = 1  # how many times the 10 ms of the settings unloaded work takes
         self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
