@@ -153,6 +153,24 @@ def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) 
     assert wire.owner.events == ["missed: no answer in 10 ms"]
 
 
+def test_a_large_command_and_a_large_reply_have_the_time_of_a_slow_link(wires: Wires) -> None:
+    wire = wires(timeout_us=10_000, unsent_bytes_max=64 << 20, reply_bytes_max=64 << 20)
+    size = 1_250_000 + (256 << 10)  # 100 ms of 100 Mbit/s, and what takes none
+    write = wire.ask("SET", "key", "x" * size)
+    wire.loop.turn()
+    wire.loop.advance(ms=105, steps=105)
+    assert not write.done()
+    wire.answer(b"+OK\r\n")
+    assert write.result() == b"OK"
+    read = wire.ask("GET", "key")
+    wire.loop.turn()
+    wire.answer(b"$%d\r\n" % size + b"x" * size)
+    wire.loop.advance(ms=105, steps=105)
+    assert not read.done()
+    wire.loop.advance(ms=10, steps=10)  # and no more of it comes
+    assert detail_of(read) == "no answer in 10 ms"
+
+
 def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> None:
     wire = wires(timeout_us=10_000)
     late = wire.ask("A")

@@ -38,6 +38,10 @@ Reply: TypeAlias = Any
 
 _MORE: Final = object()
 _SWEEPS: Final = 4  # in one time-out
+# A time-out is for an answer that does not come, not for one that is on its way: what is more than
+# this has as long as a link of 100 Mbit/s needs besides.
+_SMALL_BYTES_MAX: Final = 256 << 10
+_S_PER_BYTE: Final = 8 / 100e6
 _CLOSE_S_MAX: Final = 1.0
 
 
@@ -183,7 +187,7 @@ class RedisConnection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._flush_due = False
         self._paused = False
-        # Calls are counted from the first; a mark is (calls written up to here, when).
+        # Calls are counted from the first; a mark is (calls written up to here, when they left).
         self._sent = 0
         self._answered = 0
         self._expired = 0
@@ -341,12 +345,13 @@ class RedisConnection(asyncio.Protocol):
         if self._paused or self._end_reason is not None or self._transport is None:
             return
         payloads = self._unsent
+        left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
         self._unsent = []
         self._unsent_bytes = 0
-        now = self._loop.time()
-        self._marks.append((self._sent, now))
-        if self._timer is None or now + self._timeout_s < self._timer.when():
-            self._set_timer(now + self._timeout_s)
+        self._marks.append((self._sent, left_at))
+        due = left_at + self._timeout_s
+        if self._timer is None or due < self._timer.when():
+            self._set_timer(due)
         self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
 
     def _read(self, data: bytes, errors: list[tuple[RedisCall, ErrorReply]]) -> None:
@@ -391,7 +396,7 @@ class RedisConnection(asyncio.Protocol):
             self._set_timer(now)
             return
         self._late = False
-        on_timeout = self._expire(now - self._timeout_s)
+        on_timeout = self._expire(now - self._patience_s())
         owed_since = self._owed_since
         if owed_since is not None and now - max(self._replied_at, owed_since) >= self._silence_s:
             self.end(f"it has said nothing for {self._silence_s * 1e3:g} ms, and owes answers")
@@ -408,7 +413,7 @@ class RedisConnection(asyncio.Protocol):
         if self._owed_since is not None:
             due = max(self._replied_at, self._owed_since) + self._silence_s
         if self._marks:
-            call_due = self._marks[0][1] + self._timeout_s
+            call_due = self._marks[0][1] + self._patience_s()
             if due is None or call_due < due:
                 due = call_due
         return due
@@ -427,6 +432,10 @@ class RedisConnection(asyncio.Protocol):
         for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
             call.fail(Unavailable(self.what, reason))
         return first < self._expired - self._answered
+
+    def _patience_s(self) -> float:
+        """Return how long an answer may take, of which some bytes may be here."""
+        return self._timeout_s + _transfer_s(self._reader.len())
 
     def _timeout_reason(self) -> str:
         return f"no answer in {self._timeout_s * 1e3:g} ms"
@@ -456,6 +465,10 @@ class RedisConnection(asyncio.Protocol):
         self._marks.clear()
         while self._waiting:
             self._waiting.popleft().fail(Unavailable(self.what, reason))
+
+
+def _transfer_s(size: int) -> float:
+    return max(size - _SMALL_BYTES_MAX, 0) * _S_PER_BYTE
 
 
 async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisConnection:
