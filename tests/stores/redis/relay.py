@@ -76,10 +76,11 @@ class Relay:
     def _ask(self, caller: socket.socket, server: socket.socket) -> None:
         with caller, suppress(OSError):
             while data := caller.recv(65_536):
-                server.sendall(data)
+                # Noted first: who has an answer finds what was asked among the sent.
                 with self._said:
                     self.sent.append(data)
                     self._said.notify_all()
+                server.sendall(data)
             server.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, server: socket.socket, caller: socket.socket) -> None:
