@@ -12,6 +12,7 @@ import pytest
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import tables
 from sluicegate.apps.console.pages.trouble import trouble
+from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import ClassFlow, FleetPicture, picture_of
 from sluicegate.apps.console.readings import POINTS_MAX, TRENDS_MAX, FleetReadings
 from sluicegate.apps.console.sessions import SESSIONS_MAX, Sessions
@@ -210,6 +211,23 @@ def test_what_was_asked_before_the_last_hour_is_no_reason_and_nor_is_no_quota() 
     assert "/changes/quota" not in hour_of((100, 800), *[(10.0, 0.0)] * 60)
     assert "/changes/quota" in hour_of((100, 800), *[(10.0, 0.0)] * 59)
     assert "/changes/quota" not in hour_of((100, 800), quota_ru=0)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        ([False, False], "Remembered about ann: 2 refused (shed 2)."),  # as dispatchers remember
+        ([False, True], "Remembered about ann: 1 refused (shed 1), 1 admitted."),
+        ([True], "Remembered about ann: none refused, 1 admitted."),
+    ],
+)
+def test_what_is_remembered_is_summed_up_and_what_is_not_is_no_zero(
+    allowed: list[bool], said: str
+) -> None:
+    decisions = [
+        {"allowed": one, "reason": "" if one else "shed", "last_us": START_US} for one in allowed
+    ]
+    assert said in why("ann", [AuditAnswer("http://a", decisions)], START_US)["summary"]
 
 
 def test_the_hours_of_callers_that_are_gone_are_forgotten() -> None:

@@ -129,12 +129,13 @@ pre .at { font-style: italic; }
 .timeline li.refused::before { background: var(--bad); }
 .timeline time { color: var(--muted); font-size: 13px; margin-right: 8px; }
 .timeline q { color: var(--muted); }
-td.name { min-width: 9em; }
+td.name { min-width: 11em; }
 @media (max-width: 600px) {
+  td.name { min-width: 9em; }
   main { padding: 16px 14px 48px; } header > div { padding: 8px 14px; }
   .charts svg { overflow: visible; } .charts svg text { font-size: 19px; }
 }
- #findings td.name { min-width: 9em; } td > p { min-width: 18em; }
+td > p { min-width: 18em; }
 #verdict, #progress { margin-top: 12px; }
 @media (min-width: 900px) {
   main:has(#editor) { column-gap: 28px; display: grid; align-items: start;

@@ -69,8 +69,9 @@ def _summary(caller: str, entries: Sequence[Mapping[str, Any]]) -> str:
     if not entries:
         return ""
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in refused.most_common())
-    more = f" ({reasons})" if refused else ""
-    what = f"{refused.total():,} refused{more}, {admitted:,} admitted"
+    what = f"{refused.total():,} refused ({reasons})" if refused else "none refused"
+    if admitted:  # which dispatchers do not remember, so "none" would often be wrong
+        what += f", {admitted:,} admitted"
     words = f"Remembered about {clip(caller)}: {what}."
     kind = "defending" if refused else "calm"
     return f'<p class="going-on {kind}">{escape_words(words)}</p>'
