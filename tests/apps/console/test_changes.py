@@ -29,6 +29,7 @@ from tests.apps.console.changing import (
 )
 from tests.apps.console.process import HOSTILE, ConsoleProcess
 from tests.apps.console.provider import console_at, log_in, provider
+from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.apps.rulebook.stories import Book
 from tests.apps.rulebook.test_fleet import people, server
 from tests.engines.child import until
@@ -263,12 +264,21 @@ def test_nobody_changes_anything_without_a_token_a_role_or_the_pages_mark(
     assert ann.ask("GET", "/changes")[0] == 303
 
 
-def test_an_emergency_is_stopped_and_ends_on_the_record(changing: Changing) -> None:
+def test_an_emergency_is_stopped_and_ends_on_the_record(changing: Changing, tmp_path: Path) -> None:
     person = Person(changing.console)
     at = "/emergency"
     assert "Every limit is enforced." in person.get(at)
     fields = {"rule": "play", "minutes": "5", "by": "ann", "why": HOSTILE}
-    assert person.send("/emergency/break", fields, at=at)[0] == 303
+    rules = rules_file(tmp_path, FIVE)
+    glass = f"file:{changing.book.folder.parent}/glass.json"
+    with LimiterProcess(tmp_path, "--rules", rules, "--shed", "off", "--glass", glass) as limiter:
+
+        def refused() -> bool:
+            return not limiter.check("ann", "/play")["allowed"]
+
+        until(refused, "the limit is spent")
+        assert person.send("/emergency/break", fields, at=at)[0] == 303
+        until(lambda: not refused(), "the limiter has heard of it")
     page = person.get(at)
     assert "Limits are not enforced everywhere." in page
     assert HOSTILE not in page

@@ -297,3 +297,50 @@ def test_a_log_of_dead_letters_that_nobody_could_write_is_refused_at_the_start()
         ended = command("limiter", "--listen", "127.0.0.1:0", "--dlq", f"files:{folder}")
         assert ended.returncode != 0
         assert f"'{folder}' cannot be used; give a folder that we may write to" in ended.stderr
+
+
+def test_a_rule_that_does_harm_is_stopped_from_outside_and_comes_back(tmp_path: Path) -> None:
+    rules, store = tmp_path / "rules", f"file:{tmp_path / 'glass.json'}"
+    rules.mkdir()
+    rules_file(rules, NATIVE, "native.yaml")
+    rules_file(rules, ENVOY, "envoy.yaml")
+
+    def glass(act: str, *flags: str) -> None:
+        done = command("limits", "glass", act, *flags, "--store", store, "--by", "ann")
+        assert done.returncode == 0, done.stderr
+
+    flags = ("--rules", str(rules), "--shed", "off", "--glass", store)
+    with LimiterProcess(tmp_path, *flags) as limiter:
+        client = redis.Redis(port=limiter.port)
+
+        def throttled() -> bool:
+            answer = client.execute_command("CL.THROTTLE", "ann", 0, 1, 3600)  # type: ignore[no-untyped-call]
+            return bool(answer[0])
+
+        with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
+            mesh = rls_pb2_grpc.RateLimitServiceStub(channel)
+            over = rls_pb2.RateLimitResponse.OVER_LIMIT
+
+            def refused() -> list[bool]:
+                return [
+                    not limiter.check("ann", PLAYBACK)["allowed"],
+                    mesh.ShouldRateLimit(mesh_ask("ann")).overall_code == over,
+                    throttled(),
+                ]
+
+            until(lambda: all(refused()), "all limits are spent", children=[limiter.child])
+            glass("break", "--rule", "playback", "--for", "5m", "--why", "the rule is wrong")
+            until(
+                lambda: refused() == [False, True, True],
+                "the limiter has heard of it, and lets through nothing else",
+                children=[limiter.child],
+            )
+            glass("break", "--key", "ann", "--for", "5m", "--why", "their launch")
+            until(lambda: not any(refused()), "one caller passes all", children=[limiter.child])
+            (stopped, _) = limiter.ask("/v1/state")[1]["glass"]["openings"]
+            assert (stopped["rule"], stopped["why"]) == ("playback", "the rule is wrong")
+            glass("mend", "--all")
+            until(lambda: all(refused()), "it is enforced again", children=[limiter.child])
+    log = limiter.log.read_text()
+    assert "glass broken: " in log
+    assert "stops rule 'playback' for every key" in log

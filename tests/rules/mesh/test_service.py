@@ -8,6 +8,7 @@ from sluicegate.contracts.checks import Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import RATE_LIMITED, SHED
+from sluicegate.limits.glass.break_glass import ALL, GlassView, Opening
 from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
 from tests.rules.mesh.world import ENVOY, SLUICEGATE, World, by, lefts, overs
 
@@ -553,3 +554,55 @@ def test_settings_have_bounds() -> None:
         MeshSettings(descriptors_max=0)
     with pytest.raises(BadValue, match="local_cache_max"):
         MeshSettings(local_cache_max=-1)
+
+
+def broken_for(rule: str, key: str, shop: World) -> None:
+    """Stop enforcement there for a minute, and of nothing else."""
+    now_us = shop.clock.now_us()
+    opening = Opening("1", rule, key, now_us + 60_000_000, now_us, "ann", "the rule is wrong")
+    shop.glass.show(GlassView(now_us, [opening]), now_us)
+
+
+@pytest.mark.parametrize("settings", [MeshSettings(), IN_ENVOY, MeshSettings(metadata=True)])
+@pytest.mark.parametrize(("rule", "key"), [("shop/user", ALL), (ALL, "bob"), ("shop/user", "bob")])
+def test_a_broken_glass_lets_through_what_it_names_and_nothing_else(
+    rule: str, key: str, settings: MeshSettings
+) -> None:
+    shop = World(SHOP, settings)
+    broken_for(rule, key, shop)
+    assert not any(shop.ask(by(USER)).over for _ in range(9))
+    assert lefts(shop.ask(by(USER))) == [3]
+    told = [decision for *_, decision in shop.ledger.entries]
+    assert all(one.overridden and one.rule_id == "shop/user" for one in told)
+    both = [overs(shop.ask(by(USER), by(PATH))) for _ in range(3)]
+    assert both == [[False, False], [False, False], [False, True]]
+
+
+@pytest.mark.parametrize("settings", [MeshSettings(), IN_ENVOY])
+def test_an_emergency_lets_through_what_is_blocked_and_counts_nothing(
+    settings: MeshSettings,
+) -> None:
+    shop = world(
+        "  - {key: user, rate_limit: {unit: minute, requests_per_unit: 0}}\n"
+        "  - {key: team, rate_limit: {unit: minute, requests_per_unit: 2}}",
+        settings,
+    )
+    assert shop.ask(by(USER)).over
+    broken_for(ALL, ALL, shop)
+    for _ in range(5):
+        assert not shop.ask(by(USER)).over
+        assert not shop.ask(by(("team", "a")), by(USER)).over
+    shop.glass.mend()
+    assert shop.ask(by(USER)).over
+    assert [shop.ask(by(("team", "a"))).over for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("settings", [MeshSettings(), IN_ENVOY])
+def test_an_emergency_does_not_stop_what_protects_the_service(settings: MeshSettings) -> None:
+    shop = world(
+        "  - {key: user, rate_limit: {unit: minute, requests_per_unit: 9}, priority: BULK}",
+        settings,
+    )
+    broken_for(ALL, ALL, shop)
+    shop.gate.sheds.add(Criticality.BULK)
+    assert shop.ask(by(USER)).over

@@ -18,6 +18,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.rule import Limit
+from sluicegate.limits.glass.break_glass import Glass
 from sluicegate.rules.mesh.parser import Domain, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
@@ -103,7 +104,10 @@ class World:
         self.clock = HandClock()
         self.gate, self.ledger = OpenGate(), Noted()
         self.limiter = limiter or Limiter(clock=self.clock)
-        self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=self.settings)
+        self.glass = Glass()
+        self.mesh = Mesh(
+            self.limiter, self.gate, self.ledger, settings=self.settings, glass=self.glass
+        )
         self.load(text)
 
     def load(self, text: str) -> None:

@@ -9,6 +9,7 @@ from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
+from sluicegate.limits.glass.break_glass import Glass
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.problems import BadRules, FieldPath, Problem, Problems
@@ -119,8 +120,15 @@ class Story:
         self.clock: HandClock
         self.limiter, self.clock = hand_limiter(rules=self.shared_limits.rules, **limiter_settings)
         self.gate, self.ledger = OpenGate(), RecordingLedger()
+        self.glass = Glass()
         self.checker = Checker(
-            self.limiter, self.gate, self.ledger, book=self.book, chance=SeededChance(7), **settings
+            self.limiter,
+            self.gate,
+            self.ledger,
+            book=self.book,
+            chance=SeededChance(7),
+            glass=self.glass,
+            **settings,
         )
 
     @property

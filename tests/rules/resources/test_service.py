@@ -11,6 +11,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import RATE_LIMITED, SHED, STORE_UNAVAILABLE
+from sluicegate.limits.glass.break_glass import ALL, GlassView, Opening
 from sluicegate.rules.resources.service import Checker
 from sluicegate.testing import Faults
 from tests.rules.resources.stories import OpenGate, RecordingLedger, Story, book_of, native, rule
@@ -333,3 +334,67 @@ def test_bounds_that_are_none_are_told() -> None:
             Checker(story.limiter, OpenGate(), RecordingLedger(), **bound)
     with pytest.raises(BadValue, match="leases_max"):
         Checker(story.limiter, OpenGate(), RecordingLedger(), leases_max=-1)
+
+
+def broken_for(rule: str, key: str, story: Story, for_s: int = 60) -> None:
+    """Stop enforcement there for a while, and of nothing else."""
+    until_us = story.now + for_s * 1_000_000
+    opening = Opening("1", rule, key, until_us, story.now, "ann", "the rule is wrong")
+    story.glass.show(GlassView(story.now, [opening]), story.now)
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "user", "through"),
+    [
+        ("play", ALL, ["ann/play", "bob/play"]),
+        (ALL, "ann", ["ann/play", "ann/list"]),
+        ("play", "ann", ["ann/play"]),
+        (ALL, ALL, ["ann/play", "ann/list", "bob/play", "bob/list"]),
+    ],
+)
+def test_a_broken_glass_lets_through_what_it_names_and_nothing_else(
+    rule_id: str, user: str, through: list[str]
+) -> None:
+    story = Story(rule("play", "/play", 1), rule("list", "/list", 1))
+    broken_for(rule_id, user, story)
+    asked = [(user, name) for user in ("ann", "bob") for name in ("play", "list")]
+    admitted = {f"{user}/{name}": story.admitted(9, user, f"/{name}") for user, name in asked}
+    assert [name for name, count in admitted.items() if count == 9] == through
+    assert {count for name, count in admitted.items() if name not in through} <= {1}
+    told = [one for one in story.ledger.decisions if one.overridden]
+    assert len(told) == 9 * len(through)
+    assert {one.rule_id for one in told} <= {"play", "list"}
+
+
+def test_a_caller_whose_rule_is_not_enforced_still_has_its_quota() -> None:
+    story = Story(rule("play", "/play", 1), top={"callers": {"quotas": {"batch": "3/m"}}})
+    broken_for("play", ALL, story)
+    assert story.admitted(9, "batch", "/play") == 3
+    refused = story.check("batch", "/play").decision
+    assert refused.reason is RATE_LIMITED
+    assert not refused.overridden
+
+
+def test_a_glass_that_is_whole_again_finds_counts_as_they_were() -> None:
+    story = Story(rule("play", "/play", 2))
+    assert story.admitted(1, "ann", "/play") == 1
+    broken_for("play", ALL, story, for_s=5)
+    assert story.admitted(50, "ann", "/play") == 50
+    assert story.peek("ann", "/play").decision.overridden
+    story.clock.advance(s=5)
+    assert story.admitted(5, "ann", "/play") == 1
+
+
+def test_a_broken_glass_does_not_stop_what_protects_the_service() -> None:
+    story = Story(rule("play", "/play", 1))
+    broken_for(ALL, ALL, story)
+    story.gate.shed[DEGRADED] = Decision(False, 0, 1_000, 0, SHED, "shed")
+    assert story.check("ann", "/play").decision.reason is SHED
+
+
+def test_nothing_is_leased_while_the_glass_is_broken_and_the_holder_checks_each() -> None:
+    story = Story(rule("play", "/play", 10))
+    broken_for("play", ALL, story)
+    lease = asyncio.run(story.checker.lease(CheckRequest("ann", "/play"), 5, story.now))
+    assert (lease.units, lease.check.decision.allowed) == (0, True)
+    assert story.checker.leases_open == 0

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
@@ -46,6 +47,9 @@ from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettin
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.limits.dead_letters import DeadLetters
+from sluicegate.limits.glass.break_glass import Glass
+from sluicegate.limits.glass.follower import GlassFollower
+from sluicegate.limits.glass.sources import open_source
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
 from sluicegate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
@@ -125,8 +129,12 @@ class LimiterApp(App[LimiterSettings]):
             node = f"{settings.node or socket.gethostname()}-{worker.number}"
             self.fleet = FleetState(self.gate, mark, node, self.clock)
         self.limiter.pin()
-        self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
-        self.checker = Checker(self.limiter, self.gate, self.ledger)
+        self.glass: Glass | None = None
+        self.follower: GlassFollower | None = None
+        if settings.glass:
+            self.glass = Glass()
+            self.follower = GlassFollower(open_source(settings.glass), self.glass, clock=self.clock)
+        self.mesh, self.checker = self._deciders(self.ledger)
         self.service = LimiterService(
             self.mesh,
             self.checker,
@@ -134,6 +142,7 @@ class LimiterApp(App[LimiterSettings]):
             NamespacedStore(self.store),
             self.ledger,
             self.serving,
+            self.glass,
         )
         self.rules = RulesSource(self.put_in_force, self.put_fleet, self.counts)
         self.capture = _capture(settings, self.clock)
@@ -150,6 +159,8 @@ class LimiterApp(App[LimiterSettings]):
             semantics=self.settings.rls_semantics,
             merge_domains=self.settings.rls_merge_domains,
         )
+        if self.follower is not None:
+            self.follower.start()
         await self._connect()
         if isinstance(self.gate, UtilizationGate):
             monitor = Monitor(
@@ -167,6 +178,8 @@ class LimiterApp(App[LimiterSettings]):
         self.rules.close()
         if self.capture is not None:
             self.capture.close()
+        if self.follower is not None:
+            await asyncio.to_thread(self.follower.close)
         await self.throttle.close()
         await self.limiter.aclose()
         await self.store.close()
@@ -229,15 +242,18 @@ class LimiterApp(App[LimiterSettings]):
         self.checker.book = book.resources
         self.book = book
 
+    def _deciders(self, ledger: ServiceLedger) -> tuple[Mesh, Checker]:
+        """What decides by Envoy's rules and by our own, and records in this ledger."""
+        bounds = _mesh_settings(self.settings)
+        mesh = Mesh(self.limiter, self.gate, ledger, settings=bounds, glass=self.glass)
+        return mesh, Checker(self.limiter, self.gate, ledger, glass=self.glass)
+
     def _trial_rules(self) -> TrialRules:
         """What decides for those on trial, made when the first trial begins."""
         if self.trial_rules is None:
             ledger = self.ledger.fork()
-            self.trial_rules = TrialRules(
-                Checker(self.limiter, self.gate, ledger),
-                Mesh(self.limiter, self.gate, ledger, settings=_mesh_settings(self.settings)),
-                ledger,
-            )
+            mesh, checker = self._deciders(ledger)
+            self.trial_rules = TrialRules(checker, mesh, ledger)
             self.service.trial_checker = self.trial_rules.checker
         return self.trial_rules
 
@@ -292,6 +308,8 @@ class LimiterApp(App[LimiterSettings]):
             parts["gate"] = self.gate.stats
         if self.fleet is not None:
             parts["fleet"] = self.fleet.state
+        if self.glass is not None and self.follower is not None:
+            parts["glass"] = partial(_glass_state, self.glass, self.follower, self.clock)
         if self.dead_letters is not None:
             parts["dead_letters"] = self.dead_letters.stats
         if self.capture is not None:
@@ -338,6 +356,14 @@ class LimiterApp(App[LimiterSettings]):
                 return
             if ended is not None:
                 raise ended
+
+
+def _glass_state(glass: Glass, follower: GlassFollower, clock: Clock) -> object:
+    return {
+        "openings": [one._asdict() for one in glass.standing(clock.now_us())],
+        "reached": follower.reached,
+        "failure": follower.failure,
+    }
 
 
 def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | None:

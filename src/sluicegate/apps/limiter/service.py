@@ -28,6 +28,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, STORE_UNAVAILABLE
 from sluicegate.contracts.store import Store
+from sluicegate.limits.glass.break_glass import Glass
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker
 from sluicegate.system import now_us
@@ -56,6 +57,7 @@ class LimiterService:
 
     __slots__ = (
         "_checker",
+        "_glass",
         "_ledger",
         "_mesh",
         "_serving",
@@ -74,7 +76,9 @@ class LimiterService:
         store: Store,
         ledger: ServiceLedger,
         serving: Callable[[], bool],
+        glass: Glass | None = None,
     ) -> None:
+        self._glass = glass
         self._mesh = mesh
         self._checker = checker
         self._throttle_limits = throttle
@@ -152,11 +156,17 @@ class LimiterService:
         if not by.may_check:
             by.require(Grant.CHECK)
         began_us = now_us()
-        response = self._throttle_limits.decide(request, began_us)
-        if isinstance(response, ThrottleResponse):
-            self._record_throttle(request, response, began_us)
+        glass = self._glass
+        if glass and glass.broken and glass.opening_for(THROTTLE_RULE, request.key, began_us):
+            limit = request.max_burst + 1
+            response = ThrottleResponse(False, limit, limit, -1, 0)
+            self._record_throttle(request, response, began_us, overridden=True)
             return response
-        return self._throttle_later(request, response, began_us)
+        decided = self._throttle_limits.decide(request, began_us)
+        if isinstance(decided, ThrottleResponse):
+            self._record_throttle(request, decided, began_us)
+            return decided
+        return self._throttle_later(request, decided, began_us)
 
     async def _throttle_later(
         self, request: ThrottleRequest, response: MaybeAwaitable[ThrottleResponse], began_us: int
@@ -166,7 +176,12 @@ class LimiterService:
         return settled
 
     def _record_throttle(
-        self, request: ThrottleRequest, response: ThrottleResponse, began_us: int
+        self,
+        request: ThrottleRequest,
+        response: ThrottleResponse,
+        began_us: int,
+        *,
+        overridden: bool = False,
     ) -> None:
         reason = None
         retry_us = 0
@@ -187,6 +202,7 @@ class LimiterService:
             reason,
             THROTTLE_RULE,
             response.degraded,
+            overridden=overridden,
         )
         self._ledger.record_decision(
             request.key, THROTTLE_RULE, request.cost, DEFAULT_CRITICALITY, decision, began_us

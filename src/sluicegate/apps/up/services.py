@@ -39,6 +39,11 @@ class UpService(NamedTuple):
     extra: str = ""
 
 
+def glass_url(folder: Path) -> str:
+    """Where the console's Emergency page stops what the limiter enforces."""
+    return f"file:{folder / 'glass.json'}"
+
+
 def plans(folder: Path) -> tuple[UpService, ...]:
     """All services but the console; what they read and keep is in `folder`."""
     rules, quotas, access = folder / "rules.yaml", folder / "quotas.yaml", folder / "callers.toml"
@@ -49,7 +54,9 @@ def plans(folder: Path) -> tuple[UpService, ...]:
         *("--origin-networks", "127.0.0.1/32"),
     )
     return (
-        UpService("limiter", ("limiter", "--rules", f"{rules}"), 7070),
+        UpService(
+            "limiter", ("limiter", "--rules", f"{rules}", "--glass", glass_url(folder)), 7070
+        ),
         UpService("kv", ("kv", *kv), 7080),
         UpService("pubsub", ("pubsub", "--history", f"{folder / 'history'}"), 7090),
         UpService(
@@ -110,7 +117,7 @@ class Services:
         await asyncio.gather(*(self._start(plan) for plan in plans(folder)))
         if self.urls:
             flags = [word for url in self.urls.values() for word in ("--services", url)]
-            words = (CONSOLE, *flags, "--lab", "loopback")
+            words = (CONSOLE, *flags, "--lab", "loopback", "--glass", glass_url(folder))
             await self._start(UpService(CONSOLE, words, CONSOLE_PORT))
         self.settled = True
         targets = [f"{name}={url}" for name, url in self.urls.items() if name != CONSOLE]

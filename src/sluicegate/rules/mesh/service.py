@@ -34,6 +34,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.guard import RuleDecision
 from sluicegate.contracts.store import SHARED, SharedKey
 from sluicegate.limits.claims import Claim
+from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.wait_lines import finish
 from sluicegate.rules.mesh.descriptor_state import (
@@ -53,7 +54,7 @@ from sluicegate.rules.mesh.responses import (
     metadata,
     shed_response,
 )
-from sluicegate.rules.mesh.rule import MeshRule, Semantics
+from sluicegate.rules.mesh.rule import Counting, MeshRule, Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.rule_stats import RuleStats, RuleStatsTable, RuleStatsValues
 from sluicegate.rules.mesh.settings import MeshSettings
@@ -65,12 +66,16 @@ _UNLIMITED: Final = MeshStatus(False, None, REMAINING_UNLIMITED)
 
 @final
 class Mesh:
-    """Decides requests of a mesh. `book` is the rule set in force; None is none yet."""
+    """Decides requests of a mesh. `book` is the rule set in force; None is none yet.
+
+    Where `glass` is broken a rule and a key go by the two halves of a counter's name.
+    """
 
     __slots__ = (
         "_cache",
         "_each",
         "_gate",
+        "_glass",
         "_ledger",
         "_limiter",
         "_local",
@@ -91,6 +96,7 @@ class Mesh:
         *,
         settings: MeshSettings | None = None,
         book: MeshRuleSet | None = None,
+        glass: Glass | None = None,
     ) -> None:
         self.settings: Final = settings or MeshSettings()
         self.book = book
@@ -98,13 +104,13 @@ class Mesh:
         self.globally_shadowed = 0
         self._limiter: Final = limiter
         self._gate: Final = gate
+        self._glass: Final = glass
         self._ledger: Final = ledger
         self._local: Final = limiter.local
         self._each: Final = self.settings.semantics is Semantics.ENVOY
         self._cache: OverLimitCache | None = None
         if self._each and self.settings.local_cache_max:
             self._cache = OverLimitCache(self.settings.local_cache_max)
-        # Whether nothing but the limiter has a say in how one counter is decided.
         self._short: Final = self._cache is None and not self.settings.global_shadow
         self._overrides: Final = Overrides(self.settings.semantics, self.settings.overrides_max)
         self._stats_table: Final = RuleStatsTable(self.settings.tallies_max)
@@ -123,7 +129,7 @@ class Mesh:
             raise BadValue("descriptors", [], "rate limit descriptor list must not be empty")
         if book is None:
             raise Unavailable("the rulebook", "no rate limit configuration loaded")
-        if count == 1 and self._short and descriptors[0].override is None:
+        if count == 1 and self._is_short() and descriptors[0].override is None:
             descriptor = descriptors[0]
             index = book.index(request.domain)
             if index is None:
@@ -156,6 +162,11 @@ class Mesh:
         return finish(deciding) if self._local else deciding
 
     # One descriptor with one limit.
+
+    def _is_short(self) -> bool:
+        """Whether nothing but the limiter has a say just now in how one counter is decided."""
+        glass = self._glass
+        return self._short and (glass is None or not glass.broken)
 
     async def _take_one(
         self, request: MeshRequest, rule: MeshRule, entity: str, part: CounterState, now_us: int
@@ -215,11 +226,22 @@ class Mesh:
             refusal = self._gate.refusal(priority, states[0].entity)
             if refusal is not None:
                 return self._shed(request, refusal, rules, states, now_us)
+        for one in states:
+            if self._is_overridden(one.rule, one.entity, now_us):
+                for part in one.parts:
+                    part.decision = _override(one.rule, part.counting)
         if self._each:
             await self._decide_each(states, now_us)
         else:
             await self._decide_together(states)
         return self._respond(request, rules, state_by_place, now_us)
+
+    def _is_overridden(self, rule: MeshRule, entity: str, now_us: int) -> bool:
+        """Whether somebody has stopped enforcement of this rule for this entity."""
+        glass = self._glass
+        if glass is None or not glass.broken:
+            return False
+        return glass.opening_for(rule.rule_id, entity, now_us) is not None
 
     def rules_of(self, request: MeshRequest, book: MeshRuleSet) -> list[MeshRule | None]:
         """The rule of each descriptor; those that another replaces are none."""
@@ -465,6 +487,10 @@ class Mesh:
         if stats is None:
             stats = rule.stats = self._stats_table.of(stats_key(rule.rule_id, form, entries))
         return stats
+
+
+def _override(rule: MeshRule, counting: Counting) -> Decision:
+    return override_decision(rule.rule_id, counting.room + counting.above)
 
 
 def _counter_of(part: CounterState) -> SharedKey:

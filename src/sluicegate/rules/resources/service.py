@@ -1,9 +1,9 @@
 """Service for resources: decides requests by the rules of the native format.
 
 In this order: the request is checked, its priority resolved, the gate sheds what matters less, the
-rule set finds the rules, the limiter counts them, all or none, and the ledger records the decision
-once. Where counts are kept in this process a response is there at once; only a remote store makes
-anybody wait.
+rule set finds the rules, those that the glass is broken for are left out, the limiter counts the
+others, all or none, and the ledger records the decision once. Where counts are kept in this process
+a response is there at once; only a remote store makes anybody wait.
 
 The rule set is swapped by assigning `book`. A request goes by the one in force when it came.
 
@@ -32,6 +32,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.claims import Claim
+from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.resources.leases import (
     LEASE_US_MAX_DEFAULT,
@@ -78,10 +79,14 @@ class ResolvedRequest:
 
 @final
 class Checker:
-    """The native half of a rate-limit service, without who may ask it."""
+    """The native half of a rate-limit service, without who may ask it.
+
+    Where `glass` is broken a rule goes by its name, and a key is a user.
+    """
 
     __slots__ = (
         "_gate",
+        "_glass",
         "_lease_us_max",
         "_leases",
         "_ledger",
@@ -104,6 +109,7 @@ class Checker:
         lease_us_max: int = LEASE_US_MAX_DEFAULT,
         leases_max: int = LEASES_MAX,
         chance: Chance | None = None,
+        glass: Glass | None = None,
     ) -> None:
         for name, binding_rule in (
             ("weight_max", weight_max),
@@ -117,6 +123,7 @@ class Checker:
         self._limiter = limiter
         self._local = limiter.local
         self._gate = gate
+        self._glass = glass
         self._ledger = ledger
         self._weight_max = weight_max
         self._requests_max = requests_max
@@ -134,9 +141,11 @@ class Checker:
         shed = self._gate.refusal(resolved.priority, resolved.user)
         if shed is not None:
             return self._record(request, resolved, None, shed, now_us)
+        overridden = self._leave_out_overridden(resolved, now_us)
         rules = resolved.rules
         if not rules:
-            return self._record(request, resolved, None, _admit_unlimited(), now_us)
+            decision = _admit_unlimited() if overridden is None else _override(overridden)
+            return self._record(request, resolved, overridden, decision, now_us)
         if not self._local:
             return self._check_remote(request, resolved, now_us)
         if len(rules) == 1:
@@ -184,7 +193,11 @@ class Checker:
     def peek(self, request: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
         """What `check` would decide if nothing is shed; nothing is counted or recorded."""
         resolved = self.resolve(request)
+        overridden = self._leave_out_overridden(resolved, now_us)
         if not resolved.rules:
+            if overridden is not None:
+                units = overridden.kind.units
+                return self._respond(resolved.priority, units, _override(overridden))
             return self._respond(resolved.priority, NO_LIMIT, _admit_unlimited())
         if not self._local:
             return self._peek_remote(request, resolved)
@@ -244,6 +257,9 @@ class Checker:
             return LeaseResponse(
                 NOT_KEPT, 0, 0, self._record(request, resolved, None, shed, now_us, units)
             )
+        if self._leave_out_overridden(resolved, now_us) is not None:
+            # Each is checked, so that enforcement is back when the glass is whole again.
+            return LeaseResponse(NOT_KEPT, 0, 0, await _one_of(self.peek(request, now_us)))
         if not resolved.rules:
             response = self._record(request, resolved, None, _admit_unlimited(), now_us, units)
             return LeaseResponse(NOT_KEPT, units, self._lease_us_max, response)
@@ -352,6 +368,22 @@ class Checker:
             cost = callers.price(user, cost)
         return ResolvedRequest(priority, user, path, rules, cost)
 
+    def _leave_out_overridden(self, resolved: ResolvedRequest, now_us: int) -> ResourceRule | None:
+        """Leave out the rules that the glass is broken for, and return the first of them."""
+        glass = self._glass
+        if glass is None or not glass.broken:
+            return None
+        first = None
+        enforced: list[ResourceRule] = []
+        for rule in resolved.rules:
+            if glass.opening_for(rule.rule_id, resolved.user, now_us) is None:
+                enforced.append(rule)
+            elif first is None:
+                first = rule
+        if first is not None:
+            resolved.rules = tuple(enforced)
+        return first
+
     def _record(
         self,
         request: CheckRequest,
@@ -381,6 +413,10 @@ class Checker:
 
 def _admit_unlimited() -> Decision:
     return Decision(True, 0, 0, 0, None, "")
+
+
+def _override(rule: ResourceRule) -> Decision:
+    return override_decision(rule.rule_id, rule.kind.units)
 
 
 def claims_of(request: CheckRequest, resolved: ResolvedRequest) -> list[Claim]:

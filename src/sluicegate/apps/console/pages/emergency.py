@@ -62,7 +62,7 @@ def _form(mark: str, name: str) -> str:
     return (
         f'<form class="lines" method="post" action="/emergency/break">{mark}'
         + text_field("rule", "Rule; empty for every rule", required=False)
-        + text_field("key", "Key, as the limiter is asked; empty for every key", required=False)
+        + text_field("key", "Key or caller; empty for every key", required=False)
         + '<label class="tick"><input type="checkbox" name="all" value="yes"> '
         "Every rule for every key, if both are empty</label>"
         f'<label>For <select name="minutes">{options}</select></label>'
@@ -70,9 +70,9 @@ def _form(mark: str, name: str) -> str:
         + text_field("why", "Why; the audit keeps it")
         + '<button class="danger">Stop enforcement</button></form>'
         + quiet(
-            "It ends by itself, even if this console is gone. Applications whose Limiter follows "
-            "the same glass store obey within a second; limiter services go by the rulebook, where "
-            "a change with an override is the way."
+            "It ends by itself, even if this console is gone. Limiter services and applications "
+            "that follow the same glass store (--glass, Limiter(glass=...)) obey within two "
+            "seconds; what protects a service from overload stays."
         )
     )
 
