@@ -8,7 +8,17 @@ import pytest
 
 from sluicegate.apps.console.picture import FleetPicture
 from sluicegate.apps.console.sentence import Urgency, sentence_of
-from tests.apps.console.states import account, dispatcher, done, limiter, looked, pictured, pubsub
+from tests.apps.console.states import (
+    SECOND_US,
+    START_US,
+    account,
+    dispatcher,
+    done,
+    limiter,
+    looked,
+    pictured,
+    pubsub,
+)
 
 CALM_KV = (
     dispatcher(latency=done(CRITICAL=0, BULK=0)),
@@ -51,6 +61,21 @@ def test_a_caller_with_most_of_the_refusals_is_named() -> None:
     urgency, words = of(dispatcher(callers=before), dispatcher(1.0, callers=callers))
     assert urgency == "defending"
     assert words.startswith("nightly asks for more than its quota: 900/s")
+
+
+def test_what_limiters_do_not_enforce_is_said_first_whoever_stopped_it() -> None:
+    opening = {
+        "id": "a1", "rule": "play", "key": "*", "until_us": START_US + 60 * SECOND_US,
+        "opened_at_us": START_US, "by": "ann", "why": "the rule is wrong",
+    }  # fmt: skip
+    state = {**limiter(1.0), "glass": {"openings": [opening]}}
+    nodes = [looked(limiter(), state), looked(limiter(), state, "http://node:2")]
+    said = sentence_of(pictured(*nodes))
+    assert said.urgency is Urgency.ALARM
+    assert said.words == (
+        "Limits are not enforced everywhere: rule 'play' for every key, by ann (the rule is "
+        "wrong); it ends by itself."
+    )
 
 
 def test_a_slow_shard_is_named_with_what_it_costs_and_whom_it_spares() -> None:

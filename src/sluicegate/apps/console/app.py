@@ -15,7 +15,6 @@ from sluicegate.apps.console.handler import Board, ConsoleHandler
 from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.oidc import OidcLogins, OidcSettings
-from sluicegate.apps.console.pages.emergency import in_words
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
@@ -159,8 +158,11 @@ class ConsoleApp(App[ConsoleSettings]):
 
     def _show(self) -> None:
         now_us = self.clock.now_us()
-        stopped = in_words([one for one in self._openings if one.until_us > now_us])
-        self.board.add(replace(picture_of(self.fleet.nodes, now_us), stopped=stopped))
+        picture = picture_of(self.fleet.nodes, now_us)
+        # Those of our glass store, of which services hear later, and what services say of others.
+        openings = [one for one in self._openings if one.until_us > now_us]
+        every = {one.id: one for one in (*openings, *picture.openings)}
+        self.board.add(replace(picture, openings=tuple(every.values())))
         self.live.notify()
 
 

@@ -27,6 +27,7 @@ from sluicegate.contracts.reasons import (
     SHED,
     STORE_UNAVAILABLE,
 )
+from sluicegate.limits.glass.break_glass import Opening
 from sluicegate.wire.timestamps import parse_instant
 
 DISPATCHER: Final = "kv"
@@ -147,7 +148,7 @@ class FleetPicture:
     cells: tuple[PriceCell, ...] = ()
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
-    stopped: str = ""  # what is not enforced just now, by whom and why (break-glass)
+    openings: tuple[Opening, ...] = ()  # what is not enforced just now (break-glass)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     letters: tuple[LetterReading, ...] = ()
     accounts: tuple[AccountReading, ...] = ()
@@ -230,6 +231,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         cells=tuple(cell for one in readings for cell in one.cells),
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
+        openings=tuple({each.id: each for one in readings for each in one.openings}.values()),
         dead_letters=_sums(one.dead_letters for one in readings),
         letters=tuple(
             LetterReading(one.url, one.dead_letters) for one in readings if one.dead_letters
@@ -256,6 +258,7 @@ class _NodeReading:
     cells: list[PriceCell] = field(default_factory=list)
     gate: GateReading | None = None
     degraded: float = 0.0
+    openings: list[Opening] = field(default_factory=list)
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
     cluster: NodeSample | None = None
@@ -382,6 +385,8 @@ def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
     if gate is not None:
         shed = tuple(float(share) for share in gate["shares"])
         reading.gate = GateReading(url, float(gate["utilization"]), str(gate["worst"]), shed)
+    openings = (state.get("glass") or {}).get("openings", ())
+    reading.openings = [Opening(*(one[name] for name in Opening._fields)) for one in openings]
     letters = state.get("dead_letters") or {}
     reading.dead_letters = {
         name: count for name, count in letters.items() if isinstance(count, int)

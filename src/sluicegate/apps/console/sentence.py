@@ -44,10 +44,13 @@ class Sentence(NamedTuple):
 def sentence_of(picture: FleetPicture) -> Sentence:
     """Return the most important thing there is to say, after what is not enforced."""
     said = _most_important(picture)
-    if not picture.stopped:
+    openings = picture.openings
+    if not openings:
         return said
     besides = "" if said.urgency is Urgency.CALM else f" {said.words}"
-    words = f"Limits are not enforced everywhere: {picture.stopped}.{besides}"
+    one, more = openings[0], f", and {len(openings) - 1:,} more" if openings[1:] else ""
+    stopped = f"{one.about()}, by {one.by} ({one.why}){more}; it ends by itself"
+    words = f"Limits are not enforced everywhere: {stopped}.{besides}"
     return Sentence(Urgency.ALARM, words, "emergency")
 
 

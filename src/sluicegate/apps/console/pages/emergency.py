@@ -21,15 +21,6 @@ def stopped_words(words: str) -> str:
     return f'<p class="going-on alarm" role="alert">{escape_words(words)}</p>'
 
 
-def in_words(openings: Sequence[Opening]) -> str:
-    """Return what is not enforced, as a part of a sentence; empty if all is."""
-    if not openings:
-        return ""
-    one = openings[0]
-    more = f", and {len(openings) - 1:,} more" if openings[1:] else ""
-    return f"{one.about()}, by {one.by} ({one.why}){more}; it ends by itself"
-
-
 def emergency(
     view: GlassView,
     audit: Sequence[AuditEntry | UnreadableLine],
