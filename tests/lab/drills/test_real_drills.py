@@ -38,7 +38,6 @@ from sluicegate.lab.drills.drill import (
     DrillOutcome,
     DrillSetting,
 )
-from sluicegate.lab.drills.slots import FLAGS, SLOTS
 from sluicegate.wire.resp import command
 
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
@@ -84,11 +83,7 @@ def met(
 def test_at_twice_the_capacity_what_can_be_done_is_done_and_critical_work_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # With as many places as the engine has slots, and no quotas in force: with 64 places, the
-    # default, the drill itself misses its bars, as its page says.
     monkeypatch.setattr(overload, "TIMES", (2,))
-    monkeypatch.setattr(overload, "FLAGS", (*FLAGS, "--places", str(SLOTS)))
-    monkeypatch.setattr(overload, "quota_ru", lambda per_s: 1_000_000_000)
 
     def misses(outcome: DrillOutcome) -> list[str]:
         goodput, critical, _, grown = (bar.value for bar in outcome.bars)
