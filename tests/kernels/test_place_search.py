@@ -113,6 +113,32 @@ def test_an_engine_that_can_use_all_of_them_keeps_them(load: float) -> None:
     assert engine.search.accepted == 0
 
 
+@pytest.mark.parametrize("even", [True, False], ids=["even", "memoryless"])
+@pytest.mark.parametrize("load", [1.1, 5.0])
+@pytest.mark.parametrize("places", [64, 16])
+def test_an_engine_that_can_do_more_at_once_gets_more(places: int, load: float, even: bool) -> None:
+    most = capacity(128, 10_000)
+    engine = Engine(128, 10_000, load * most, even=even, search=PlaceSearch(places, 256)).run(10)
+    assert engine.done_per_s(2, 10) >= 0.97 * most
+    assert max(engine.numbers) <= 256
+    bound = Engine(128, 10_000, load * most, even=even, search=PlaceSearch(places)).run(4)
+    assert bound.done_per_s(1, 4) < 0.55 * most
+
+
+def test_without_a_line_there_are_never_more_than_at_first() -> None:
+    engine = Engine(8, 10_000, 0.5 * capacity(8, 10_000), search=PlaceSearch(16, 64)).run(20)
+    assert max(engine.numbers) == 16
+
+
+def test_work_longer_than_a_window_is_timed_by_how_much_is_at_work() -> None:
+    # Eight slots and 64 places: work takes 0.8 s, and hardly any begins and ends in a window.
+    engine = Engine(8, 100_000, 5 * capacity(8, 100_000), patience_us=SECOND)
+    engine.search = PlaceSearch(64, 1_024)
+    engine.run(60)
+    assert max(engine.numbers) <= 128
+    assert engine.done_per_s(5, 60) >= 0.93 * capacity(8, 100_000)
+
+
 def test_where_work_is_as_quick_as_in_calm_fewer_are_not_tried() -> None:
     engine = Engine(8, 10_000, 0.4 * capacity(8, 10_000), even=True).run(2)
     engine.per_s = 1.5 * capacity(8, 10_000)
@@ -219,7 +245,7 @@ def test_whatever_ends_the_number_stays_within_its_bounds(
 
 
 @pytest.mark.parametrize(
-    "bad", [{"most": 0}, {"most": 8, "span_us": 0}, {"most": 8, "ends_min": 0}]
+    "bad", [{"first": 0}, {"first": 8, "span_us": 0}, {"first": 8, "ends_min": 0}]
 )
 def test_what_cannot_be_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be from 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import ceil, sqrt
 from typing import Final
 
@@ -126,13 +127,18 @@ def stalls(per_s: float = 20.0, settings: KvSettings = SHIPPED) -> KvRig:
     )
 
 
-def overload(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
-    """Two to four times what a few slots can do, of which a fifth is CRITICAL; memoryless work."""
+def overload(seed: int, settings: KvSettings = SHIPPED, *, guess: float = 0.0) -> KvRig:
+    """Two to four times what a few slots can do, of which a fifth is CRITICAL; memoryless work.
+
+    Places are as the settings say, or a `guess` of the slots.
+    """
     chance = random.Random(seed)
     slots = chance.choice((4, 8, 16))
     work_us = round(10.0 ** chance.uniform(3.3, 4.0))
     per_s = chance.uniform(2.0, 4.0) * slots * US / work_us
     shares = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
+    if guess:
+        settings = replace(settings, places=round(guess * slots))
     return KvRig(
         callers=tuple(
             KvCaller(

@@ -61,6 +61,22 @@ def test_with_all_places_whatever_the_engine_can_do_that_is_lost(seed: int) -> N
     assert losses_of_overload(play(overload(seed, KvSettings(find_places=False)), seed))
 
 
+@pytest.mark.parametrize("world", first(1, [(3, 0.5), (0, 0.5), (1, 0.5), (3, 1.5)]))
+def test_a_wrong_guess_of_what_the_engine_can_do_at_once_is_mended(
+    world: tuple[int, float],
+) -> None:
+    seed, guess = world
+    assert losses_of_overload(play(overload(seed, guess=guess), seed)) == []
+
+
+@pytest.mark.prove
+def test_without_more_places_than_at_first_a_guess_too_low_costs_half() -> None:
+    settings = KvSettings(find_places=False)
+    [half, *critical] = losses_of_overload(play(overload(0, settings, guess=0.5), 0))
+    assert half.startswith("4")
+    assert critical
+
+
 @pytest.mark.prove
 @planted
 def test_giving_the_place_of_abandoned_work_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_whoever_wants_to_know_hears_of_fewer_places_that_do_as_much_and_of_noth
     world = World()
     heard: list[int] = []
     world.places = Places(
-        world.queue, world.heavy, world.bulkhead, lambda: heard.append(world.queue.places)
+        world.queue, world.heavy, world.bulkhead, 0, lambda: heard.append(world.queue.places)
     )
     world.crowd(2_000)
     assert len(heard) == world.places.stats().accepted > 0

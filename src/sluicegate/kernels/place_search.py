@@ -17,20 +17,21 @@ done stays the same; without a line, what is done falls, and the places are give
                             it falls beyond its noise take the old number, wait before the next try
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
-many each window; so does what does not take all of its places, for there is no line to order. The
-next try begins with what the last one kept. What takes no longer than it did when most places were
-free stands in no line: fewer would only do less, and are not tried. What a failed try had is a
-floor: the next is between the two. While some place is free nothing is tried, unless most of what
-the engine ends is too late for anybody: then there are too many places, and a try costs nobody
-anything.
+many each window, up to `most`; so does what does not take all of its places, for there is no line
+to order, up to `first` again. The next try begins with what the last one kept. What takes no longer
+than it did when most places were free stands in no line: fewer would only do less, and are not
+tried. What a failed try had is a floor: the next is between the two. While some place is free
+nothing is tried, unless most of what the engine ends is too late for anybody: then there are too
+many places, and a try costs nobody anything.
 
 What counts is what the engine has ended, in time or not: whether it was in time is what the places
 are to bring about, and where nothing is in time there is no other measure.
 
-Engine of 8 slots, 10 ms each, twice the load, 64 places: 64, 32, 16, 8 within a second; then
-between 8 and 15. With 64 slots it tries once in a while, and gives back.
+Engine of 8 slots, 10 ms each, twice the load, 64 places at first: 64, 32, 16, 8 within a second;
+then between 8 and 15. With 64 slots it tries once in a while, and gives back; with 256 it has some
+400 after two seconds.
 
-Cost: five additions an end. Bounds: 1 <= places <= most.
+Cost: six additions an end. Bounds: 1 <= places <= most.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ _DRAINING: Final = 1
 _TRYING: Final = 2
 _FULL_SHARE: Final = 0.8  # of the ends in a window, that saw no place free
 _SLOW: Final = 1.4  # times as long as usual
-_UNTIMED: Final = 0.75  # of a window, that work takes at least of which too little is timed
 _HELPED: Final = 0.7  # of the time before: fewer places made it shorter
 _LOSS: Final = 0.08  # of what is done, which is none
 _NOISE_MAX: Final = 0.25
@@ -69,8 +69,8 @@ _BASE_US_MAX: Final = 3_000_000
 class PlaceSearch:
     """The number of places, and the experiments that find it.
 
-    `places` is the number now, `most` what it begins with and never exceeds. A window is `span_us`
-    and at least `ends_min` ends long.
+    `places` is the number now, `first` what it begins with, `most` what it never exceeds; 0 is as
+    many as at first. A window is `span_us` and at least `ends_min` ends long.
     """
 
     __slots__ = (
@@ -83,10 +83,12 @@ class PlaceSearch:
         "_due_us",
         "_ends",
         "_ends_min",
+        "_first",
         "_floor",
         "_found",
         "_full",
         "_growths",
+        "_inflight",
         "_late",
         "_least_us",
         "_next_us",
@@ -103,12 +105,16 @@ class PlaceSearch:
         "tries",
     )
 
-    def __init__(self, most: int, span_us: int = 100_000, ends_min: int = 60) -> None:
-        within("most", most, 1, PLACES_MAX)
+    def __init__(
+        self, first: int, most: int = 0, span_us: int = 100_000, ends_min: int = 60
+    ) -> None:
+        within("first", first, 1, PLACES_MAX)
+        most = most or first
+        within("most", most, first, PLACES_MAX)
         within("span_us", span_us, 1, _REST_US)
         within("ends_min", ends_min, 1, PLACES_MAX)
         self.most = most
-        self.places = most
+        self._first = self.places = first
         self.tries = self.accepted = 0
         self._span_us = span_us
         self._ends_min = ends_min
@@ -116,7 +122,7 @@ class PlaceSearch:
         self._usual_us = 0.0  # what work takes without a line, as far as is known
         self._least_us = 0.0  # the least of it in a window in which half of the places sufficed
         self._sure_until_us = 0  # what is usual was found by a try, not so long ago
-        self._before = most  # places, and the time, before the try
+        self._before = first  # places, and the time, before the try
         self._before_us = 0.0
         self._floor = 0  # what a try showed to be too few
         self._found = most  # what the last try showed to be enough
@@ -129,7 +135,7 @@ class PlaceSearch:
         self._began_us = -1
         self._due_us = 0
         self._ends = self._full = self._busy = self._late = self._timed = 0
-        self._timed_us = 0
+        self._inflight = self._timed_us = 0
 
     def record(self, began_us: int, now_us: int, inflight: int, *, late: bool = False) -> bool:
         """Take in work that has ended; return whether `places` has changed.
@@ -145,6 +151,7 @@ class PlaceSearch:
                 self._open(now_us)
             return False
         self._ends += 1
+        self._inflight += inflight
         if inflight >= self.places:
             self._full += 1
         if inflight * 2 > self.places:
@@ -176,11 +183,13 @@ class PlaceSearch:
         self._began_us = now_us
         self._due_us = now_us + self._span_us
         self._ends = self._full = self._busy = self._late = self._timed = 0
-        self._timed_us = 0
+        self._inflight = self._timed_us = 0
 
-    def _mean_us(self) -> float:
-        """What work took that began in this window; 0 if too little of it ended in it."""
-        return self._timed_us / self._timed if self._timed * 4 >= self._ends else 0.0
+    def _mean_us(self, passed_us: int) -> float:
+        """What work took that began in this window; of what takes longer, by Little's law."""
+        if self._timed * 4 >= self._ends:
+            return self._timed_us / self._timed
+        return self._inflight / self._ends * (passed_us / self._ends)
 
     def _is_full(self) -> bool:
         """Whether the places bind, or let in what is too late for anybody when it ends."""
@@ -188,27 +197,24 @@ class PlaceSearch:
 
     def _look(self, passed_us: int, now_us: int) -> None:
         """A steady window has ended."""
-        ends, mean_us = self._ends, self._mean_us()
+        ends, mean_us = self._ends, self._mean_us(passed_us)
         full, calm = self._is_full(), self._busy == 0
         self._open(now_us)
         if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
             return  # the engine stood still: that is not what it does in a second
         if not full:
             self._base_ends = self._base_us = 0.0
-            if mean_us > 0.0:
-                self._learn_usual(mean_us, calm=calm)
-            self._grow()
+            self._learn_usual(mean_us, calm=calm)
+            self._grow(self._first)
             return
         if self._base_us > _BASE_US_MAX:
             self._base_ends /= 2.0
             self._base_us /= 2.0
         self._base_ends += ends
         self._base_us += passed_us
-        # Of what takes as long as a window hardly anything begins and ends in it.
-        took_us = mean_us if mean_us > 0.0 else _UNTIMED * passed_us
-        slow = now_us >= self._sure_until_us or took_us > _SLOW * self._usual_us > 0.0
+        slow = now_us >= self._sure_until_us or mean_us > _SLOW * self._usual_us > 0.0
         if not slow:
-            self._grow()
+            self._grow(self.most)
         elif now_us >= self._next_us and self._base_ends > 0:
             self._growths = 0
             self._try(mean_us)
@@ -224,19 +230,19 @@ class PlaceSearch:
         if calm:
             self._least_us = min(least_us * _FORGET_LEAST, mean_us) if least_us > 0.0 else mean_us
 
-    def _grow(self) -> None:
-        if self.places < self.most:
+    def _grow(self, most: int) -> None:
+        if self.places < most:
             self._growths += 1
             doublings = max(0, self._growths - _SLOW_GROWTHS)
             more = ceil(self.places * min(_GROWTH * 2.0**doublings, _GROWTH_MAX))
-            self._set(min(self.places + more, self.most))
+            self._set(min(self.places + more, most))
 
     def _set(self, places: int) -> None:
         self.places = places
         self._base_ends = self._base_us = 0.0
 
     def _try(self, mean_us: float) -> None:
-        if 0.0 < mean_us <= _ALONE * self._least_us:
+        if mean_us <= _ALONE * self._least_us:
             self._sure_until_us = self._began_us + _REST_US_MAX
             self._next_us = self._began_us + self._rest_us
             return
@@ -257,7 +263,7 @@ class PlaceSearch:
 
     def _judge(self, passed_us: int, now_us: int, *, few: bool) -> None:
         """A window of the try has ended; it goes on where its noise hides what it shows."""
-        mean_us = self._mean_us()
+        mean_us = self._mean_us(passed_us)
         full = self._is_full()
         if full:
             kept = (self._ends / passed_us) / (self._base_ends / self._base_us)
@@ -285,8 +291,8 @@ class PlaceSearch:
         self._set(self.places)
         if not self._floor:
             self._rest_us = _REST_US
-        helped = mean_us == 0.0 or self._before_us == 0.0 or mean_us < _HELPED * self._before_us
-        if mean_us > 0.0 and (self._usual_us == 0.0 or mean_us < self._usual_us):
+        helped = mean_us < _HELPED * self._before_us
+        if self._usual_us == 0.0 or mean_us < self._usual_us:
             self._usual_us = mean_us
         if full and helped:
             self._base_ends, self._base_us = float(ends), float(passed_us)
@@ -297,9 +303,7 @@ class PlaceSearch:
         self._found = self.most
         self._set(self._before)
         # With so few that less was done there was no line in the engine.
-        usual_us = mean_us or self._before_us
-        if usual_us > 0.0:
-            self._usual_us = usual_us
+        self._usual_us = mean_us
         self._sure_until_us = now_us + _REST_US_MAX
         self._next_us = now_us + self._rest_us
         self._rest_us = min(self._rest_us * 2, _REST_US_MAX)

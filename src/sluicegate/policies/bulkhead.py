@@ -216,8 +216,8 @@ class Bulkhead:
         return BulkheadPermit(self, compartment, request, now_us)
 
     def resize(self, pool: int) -> None:
-        """Have so many places in all parts together from now on, at most those of the settings."""
-        within("bulkhead.pool", pool, 1, self.settings.pool)
+        """Have so many places in all parts together from now on; each part keeps its share."""
+        within("bulkhead.pool", pool, 1, CAP_MAX)
         self.pool = pool
         for shard, compartment in self._compartments.items():
             compartment.cap = self._cap(shard)

@@ -11,7 +11,7 @@ more: else what was given up is at work beside what has its place, and no number
 With fewer places the queue lets nobody in until enough have left, and the bulkhead has fewer only
 then: it would refuse those to whom the queue gave a place just before, of whatever class.
 
-Cost: a few additions an end. Bound: never more than the queue had at first.
+Cost: a few additions an end. Bound: never more than `most`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ class Places:
         queue: Queue,
         heavy: OperationQueue,
         bulkhead: Bulkhead,
+        most: int = 0,
         on_fewer: Callable[[], None] | None = None,
     ) -> None:
-        """`on_fewer` hears of fewer places that do as much."""
+        """It begins with the queue's places; `on_fewer` hears of fewer places that do as much."""
         self._queue = queue
         self._heavy = heavy
         self._bulkhead = bulkhead
-        self._search = PlaceSearch(queue.places)
+        self._search = PlaceSearch(queue.places, most)
         self._on_fewer = on_fewer
         self._accepted = 0
         self._drains = False  # more are at work than may be: the bulkhead has fewer places later

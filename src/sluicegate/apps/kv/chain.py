@@ -22,6 +22,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
+from sluicegate.kernels.place_search import PLACES_MAX
 from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.budgets import Budget, Pricing
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
@@ -56,6 +57,7 @@ _MS: Final = 1_000
 _READ: Final = read_weights(0.25 / 1_024, 0.1, 0.1)
 _WRITE: Final = write_weights(1.0, 0.1, 0.1)
 # A place in a plain pool is waited for as long as whoever asks waits.
+_PLACES_GROWTH: Final = 4  # times those at first, at most
 _PLAIN_WAIT_US: Final = 3_600_000_000
 
 
@@ -146,7 +148,11 @@ class PolicyChain:
         self.places: Places | None = None
         if layers and settings.find_places:
             self.places = Places(
-                self.queue, self.heavy, self.bulkhead, self.local_prices.begin_trials_anew
+                self.queue,
+                self.heavy,
+                self.bulkhead,
+                settings.places_max or min(_PLACES_GROWTH * settings.places, PLACES_MAX),
+                self.local_prices.begin_trials_anew,
             )
         observers: list[StackObserver] = [usage]
         if layers:

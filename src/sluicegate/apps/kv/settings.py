@@ -125,11 +125,22 @@ class KvSettings(RulesSettings, RampsSettings):
     ] = 1_000
     # How much at a time.
     places: Annotated[
-        int, Setting("operations at work in the engine at a time, at most", whole(1, 1 << 20))
+        int, Setting("operations at work in the engine at a time, at first", whole(1, 1 << 20))
     ] = 64
     find_places: Annotated[
-        bool, Setting("have fewer of them at work where the engine does no more with all of them")
+        bool,
+        Setting(
+            "have fewer of them at work where the engine does no more with all of them, and more, "
+            "up to --places-max, where it does"
+        ),
     ] = True
+    places_max: Annotated[
+        int,
+        Setting(
+            "operations at work in the engine at a time, at most; 0 is four times --places",
+            whole(0, 1 << 20),
+        ),
+    ] = 0
     shard_places: Annotated[
         int,
         Setting(
@@ -260,6 +271,9 @@ class KvSettings(RulesSettings, RampsSettings):
         if self.shard_places > self.places:
             remedy = f"a shard has at most what all have, {self.places} (--places)"
             raise BadValue("--shard-places", self.shard_places, remedy)
+        if 0 < self.places_max < self.places:
+            remedy = f"give at least as many as at first, {self.places} (--places), or 0"
+            raise BadValue("--places-max", self.places_max, remedy)
         if not self.ratio_enter:
             raise BadValue("--ratio-enter", self.ratio_enter, "give a share above 0")
         self._check_quotas()
