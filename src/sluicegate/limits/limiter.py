@@ -145,7 +145,8 @@ class Limiter:
         self._observer = guarded_observer if getattr(observer, "wants_decisions", True) else None
         self._follower: GlassFollower | None = None
         if isinstance(glass, str):
-            glass, self._follower = _follow(glass, prefix, clock)
+            self._follower = _follow(glass, prefix, clock)
+            glass = self._follower.glass
         self._glass: Glass | None = glass
         self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
@@ -706,12 +707,10 @@ def _open_remote(
         raise MissingPackage(error.name, "redis") from None
 
 
-def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, GlassFollower]:
-    from sluicegate.limits.glass.follower import GlassFollower  # noqa: PLC0415
-    from sluicegate.limits.glass.sources import open_source  # noqa: PLC0415
+def _follow(url: str, prefix: str, clock: Clock | None) -> GlassFollower:
+    from sluicegate.limits.glass.follower import follow  # noqa: PLC0415
 
-    glass = Glass()
-    return glass, GlassFollower(open_source(url, prefix=prefix), glass, clock=clock)
+    return follow(url, clock=clock, prefix=prefix)
 
 
 def _guard_observer(observer: Observer) -> Observer:

@@ -212,6 +212,15 @@ class RulesSettings(WorkerSettings):
         tuple[str, ...],
         Setting("rules: a file, or a folder of files, in our format or Envoy's", metavar="PATH"),
     ] = ()
+    glass: Annotated[
+        str,
+        Setting(
+            "stop enforcing what `sluicegate limits glass` or the console's Emergency page says "
+            "there: redis://... or file:/glass.json",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
     rulebook: Annotated[
         str,
         Setting(

@@ -202,6 +202,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
     """Return the picture of all nodes."""
     rows: list[NodeRow] = []
     readings: list[_NodeReading] = []
+    openings: dict[str, Opening] = {}
     before: list[BoardSample] = []
     after: list[BoardSample] = []
     for node in nodes:
@@ -212,10 +213,12 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         try:
             reading, earlier, later = _read(url, node.before, state)
             shown = _row(node, state, reading)
+            stopped = _openings_in(state)
         except (SluicegateError, *_UNREADABLE) as error:
             why = f"its state cannot be understood ({type(error).__name__}: {error})"
             rows.append(NodeRow(url, why, node.answered_us))
             continue
+        openings.update((one.id, one) for one in stopped)
         readings.append(reading)
         rows.append(shown)
         before += earlier
@@ -231,7 +234,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         cells=tuple(cell for one in readings for cell in one.cells),
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
-        openings=tuple({each.id: each for one in readings for each in one.openings}.values()),
+        openings=tuple(openings.values()),
         dead_letters=_sums(one.dead_letters for one in readings),
         letters=tuple(
             LetterReading(one.url, one.dead_letters) for one in readings if one.dead_letters
@@ -258,7 +261,6 @@ class _NodeReading:
     cells: list[PriceCell] = field(default_factory=list)
     gate: GateReading | None = None
     degraded: float = 0.0
-    openings: list[Opening] = field(default_factory=list)
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
     cluster: NodeSample | None = None
@@ -385,13 +387,17 @@ def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
     if gate is not None:
         shed = tuple(float(share) for share in gate["shares"])
         reading.gate = GateReading(url, float(gate["utilization"]), str(gate["worst"]), shed)
-    openings = (state.get("glass") or {}).get("openings", ())
-    reading.openings = [Opening(*(one[name] for name in Opening._fields)) for one in openings]
     letters = state.get("dead_letters") or {}
     reading.dead_letters = {
         name: count for name, count in letters.items() if isinstance(count, int)
     }
     return reading
+
+
+def _openings_in(state: State) -> list[Opening]:
+    """Return what a limiter or a dispatcher does not enforce just now."""
+    openings = (state.get("glass") or {}).get("openings", ())
+    return [Opening(*(one[name] for name in Opening._fields)) for one in openings]
 
 
 def _flow(

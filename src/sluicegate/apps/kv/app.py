@@ -18,6 +18,7 @@ from sluicegate.apps.kv.callers import CallerTable
 from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.cost_records import CostRecords
 from sluicegate.apps.kv.dispatcher import Dispatcher
+from sluicegate.apps.kv.glass_budget import GlassBudget
 from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.metrics import (
     of_callers,
@@ -61,6 +62,7 @@ from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.limits.glass.follower import GlassFollower, follow
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
@@ -109,17 +111,22 @@ class KvApp(App[KvSettings]):
         self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
+        budget = self.quotas.spent_from
+        self.follower: GlassFollower | None = None
+        if settings.glass:
+            self.follower = follow(settings.glass, clock=self.clock)
+            budget = GlassBudget(budget, self.follower.glass)
         self.capture = open_capture(settings, self.clock)
         captured: CapturedBudget | None = None
         if self.capture is not None:
-            captured = CapturedBudget(self.quotas.spent_from, self.capture)
+            captured = CapturedBudget(budget, self.capture)
         self.store = self._make_store_watch()
         spans = self._work_spans()
         self.chain = PolicyChain(
             settings,
             self.chance,
             self.usage,
-            budget=captured or self.quotas.spent_from,
+            budget=captured or budget,
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
@@ -209,6 +216,8 @@ class KvApp(App[KvSettings]):
     async def start(self) -> None:
         """Read the rules and the book of tables, and begin what runs by itself."""
         self.rules.start(self.settings, self.worker, self.clock)
+        if self.follower is not None:
+            self.follower.start()
         await self._connect_store()
         connect = getattr(self.engine, "connect", None)
         if connect is not None:
@@ -243,6 +252,8 @@ class KvApp(App[KvSettings]):
             await self.costs.close()
         if self.capture is not None:
             self.capture.close()
+        if self.follower is not None:
+            await asyncio.to_thread(self.follower.close)
         await self.engine.close()
 
     def change(self, before: KvSettings) -> None:
@@ -321,6 +332,7 @@ class KvApp(App[KvSettings]):
             "quotas": self.quotas.state,
             "store": lambda: {} if self.store is None else self.store.state(),
             "rulebook": self.rules.status,
+            "glass": lambda: None if self.follower is None else self.follower.state(),
             "request_units": chain.units.stats,
             "costs": self.costs.state,
             "penalty": chain.penalty.stats,

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
@@ -47,9 +46,7 @@ from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettin
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.limits.dead_letters import DeadLetters
-from sluicegate.limits.glass.break_glass import Glass
-from sluicegate.limits.glass.follower import GlassFollower
-from sluicegate.limits.glass.sources import open_source
+from sluicegate.limits.glass.follower import GlassFollower, follow
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
 from sluicegate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
@@ -129,11 +126,10 @@ class LimiterApp(App[LimiterSettings]):
             node = f"{settings.node or socket.gethostname()}-{worker.number}"
             self.fleet = FleetState(self.gate, mark, node, self.clock)
         self.limiter.pin()
-        self.glass: Glass | None = None
         self.follower: GlassFollower | None = None
         if settings.glass:
-            self.glass = Glass()
-            self.follower = GlassFollower(open_source(settings.glass), self.glass, clock=self.clock)
+            self.follower = follow(settings.glass, clock=self.clock)
+        self.glass = None if self.follower is None else self.follower.glass
         self.mesh, self.checker = self._deciders(self.ledger)
         self.service = LimiterService(
             self.mesh,
@@ -308,8 +304,8 @@ class LimiterApp(App[LimiterSettings]):
             parts["gate"] = self.gate.stats
         if self.fleet is not None:
             parts["fleet"] = self.fleet.state
-        if self.glass is not None and self.follower is not None:
-            parts["glass"] = partial(_glass_state, self.glass, self.follower, self.clock)
+        if self.follower is not None:
+            parts["glass"] = self.follower.state
         if self.dead_letters is not None:
             parts["dead_letters"] = self.dead_letters.stats
         if self.capture is not None:
@@ -356,14 +352,6 @@ class LimiterApp(App[LimiterSettings]):
                 return
             if ended is not None:
                 raise ended
-
-
-def _glass_state(glass: Glass, follower: GlassFollower, clock: Clock) -> object:
-    return {
-        "openings": [one._asdict() for one in glass.standing(clock.now_us())],
-        "reached": follower.reached,
-        "failure": follower.failure,
-    }
 
 
 def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | None:

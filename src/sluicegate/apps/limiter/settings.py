@@ -38,15 +38,6 @@ class LimiterSettings(RulesSettings, RampsSettings):
     keys_max: Annotated[
         int, Setting("keys tracked in memory for each limit", whole(1, 1_000_000_000))
     ] = 1_000_000
-    glass: Annotated[
-        str,
-        Setting(
-            "stop enforcing what `sluicegate limits glass` or the console's Emergency page says "
-            "there: redis://... or file:/glass.json",
-            metavar="URL",
-            secret=True,
-        ),
-    ] = ""
     shed: Annotated[
         bool, Setting("shed BULK, then BEST_EFFORT, then DEGRADED as the service fills up")
     ] = True

@@ -46,17 +46,16 @@ def glass_url(folder: Path) -> str:
 
 def plans(folder: Path) -> tuple[UpService, ...]:
     """All services but the console; what they read and keep is in `folder`."""
+    glass = ("--glass", glass_url(folder))
     rules, quotas, access = folder / "rules.yaml", folder / "quotas.yaml", folder / "callers.toml"
     engine = f"faulty+memory:?slots=16&work_ms=2&shards=4&control={folder / CONTROL}"
-    kv = ("--engine", engine, "--rules", f"{quotas}", "--access", f"{access}")
+    kv = ("--engine", engine, "--rules", f"{quotas}", "--access", f"{access}", *glass)
     images = (
         *("--kv", "memory:", "--blobs", f"files:{folder / 'blobs'}", "--processes", "1"),
         *("--origin-networks", "127.0.0.1/32"),
     )
     return (
-        UpService(
-            "limiter", ("limiter", "--rules", f"{rules}", "--glass", glass_url(folder)), 7070
-        ),
+        UpService("limiter", ("limiter", "--rules", f"{rules}", *glass), 7070),
         UpService("kv", ("kv", *kv), 7080),
         UpService("pubsub", ("pubsub", "--history", f"{folder / 'history'}"), 7090),
         UpService(

@@ -26,7 +26,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.limits.glass.break_glass import Glass, GlassView, Opening
-from sluicegate.limits.glass.sources import GlassSource
+from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
 from sluicegate.system import SystemChance, SystemClock
 from sluicegate.wire.timestamps import utc_text
 
@@ -59,8 +59,8 @@ class GlassFollower:
         if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
             remedy = f"give from {INTERVAL_S_MIN:g} to {INTERVAL_S_MAX:g} seconds"
             raise BadValue("glass.interval_s", interval_s, remedy)
+        self.glass: Final = glass
         self._source = source
-        self._glass = glass
         self._interval_s = interval_s
         self._clock = clock or SystemClock()
         self._chance = chance or SystemChance()
@@ -85,11 +85,11 @@ class GlassFollower:
             try:
                 thread.start()
             except RuntimeError as error:  # there may be no more threads
-                self._glass.sleep(self.start)
+                self.glass.sleep(self.start)
                 self._note_failure("thread", f"no thread can be started ({error})")
                 return
             self._thread = thread
-            self._glass.awake()
+            self.glass.awake()
 
     def close(self) -> None:
         """Stop following. Enforcement is whole again."""
@@ -104,7 +104,7 @@ class GlassFollower:
                     loop.call_soon_threadsafe(task.cancel)
             if thread is not threading.current_thread():
                 thread.join(CLOSE_S_MAX)
-        self._glass.mend()
+        self.glass.mend()
 
     @property
     def failure(self) -> str:
@@ -115,6 +115,12 @@ class GlassFollower:
     def reached(self) -> bool:
         """Whether the source has ever answered this process."""
         return self._reached
+
+    def state(self) -> dict[str, object]:
+        """Return what is open, and whether that is known, as /v1/state has it."""
+        standing = self.glass.standing(self._clock.now_us())
+        openings = [one._asdict() for one in standing]
+        return {"openings": openings, "reached": self._reached, "failure": self._failure}
 
     def __enter__(self) -> GlassFollower:
         self.start()
@@ -128,7 +134,7 @@ class GlassFollower:
         self._lock = threading.Lock()
         self._thread = self._loop = self._task = None
         if not self._closed:
-            self._glass.sleep(self.start)
+            self.glass.sleep(self.start)
 
     # Inside.
 
@@ -155,7 +161,7 @@ class GlassFollower:
 
     async def _look(self) -> None:
         asked_us = self._clock.now_us()
-        self._glass.expire(asked_us)
+        self.glass.expire(asked_us)
         try:
             async with asyncio.timeout(LOOK_S_MAX):
                 view = await self._source.look()
@@ -175,7 +181,7 @@ class GlassFollower:
     def _show(self, view: GlassView, asked_us: int) -> None:
         self._reached = True
         if not self._closed:
-            self._glass.show(view, asked_us)
+            self.glass.show(view, asked_us)
         if view.damage:
             reached = f"{self._source.what} cannot be understood, so nothing is open: {view.damage}"
             self._note_failure("damage", reached)
@@ -190,7 +196,7 @@ class GlassFollower:
 
     def _log_changes(self) -> None:
         now_us = self._clock.now_us()
-        standing = {one.id: one for one in self._glass.standing(now_us)}
+        standing = {one.id: one for one in self.glass.standing(now_us)}
         for one in standing.values():
             if one.id not in self._logged_openings:
                 _log.warning(
@@ -213,6 +219,11 @@ class GlassFollower:
                     one.why,
                 )
         self._logged_openings = standing
+
+
+def follow(url: str, *, clock: Clock | None = None, prefix: str = PREFIX_DEFAULT) -> GlassFollower:
+    """Follow the source of this URL; who decides asks `glass` of what is returned."""
+    return GlassFollower(open_source(url, prefix=prefix), Glass(), clock=clock)
 
 
 _followers: Final[WeakSet[GlassFollower]] = WeakSet()

@@ -61,9 +61,9 @@ def _form(mark: str, name: str) -> str:
         + text_field("why", "Why; the audit keeps it")
         + '<button class="danger">Stop enforcement</button></form>'
         + quiet(
-            "It ends by itself, even if this console is gone. Limiter services and applications "
-            "that follow the same glass store (--glass, Limiter(glass=...)) obey within two "
-            "seconds; what protects a service from overload stays."
+            "It ends by itself, even if this console is gone. Limiters, dispatchers and "
+            "applications that follow the same glass store (--glass, Limiter(glass=...)) obey "
+            "within two seconds; what protects a service from overload stays."
         )
     )
 
