@@ -281,8 +281,8 @@ def looped_handler(
     return handler_like(handler, many if handler.response_streaming else one)
 
 
-def handler_like(handler: Any, behaviour: Any) -> Any:
-    """A handler of the same kind with another behaviour."""
+def handler_like(handler: Any, behaviour: Any, deserializer: Any = None) -> Any:
+    """A handler of the same kind with another behaviour, and another deserializer if given."""
     if handler.response_streaming:
         made = (
             grpc.stream_stream_rpc_method_handler
@@ -295,7 +295,7 @@ def handler_like(handler: Any, behaviour: Any) -> Any:
         made = grpc.unary_unary_rpc_method_handler
     return made(
         behaviour,
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=deserializer or handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
 

@@ -7,12 +7,13 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, final
 
 import grpc
 import pytest
 
-from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
@@ -91,13 +92,13 @@ def threaded(service: Service) -> Iterator[tuple[int, Protection]]:
 
 
 @contextlib.contextmanager
-def looped(service: Service) -> Iterator[tuple[int, Protection]]:
+def looped(service: Service, settings: Resilience = SETTINGS) -> Iterator[tuple[int, Protection]]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def start() -> tuple[Any, int, Protection]:
-        door = AsyncProtectInterceptor(SETTINGS)
+        door = AsyncProtectInterceptor(settings)
         server = grpc.aio.server(interceptors=[door])
         server.add_generic_rpc_handlers((handlers(service, later=True),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -153,3 +154,27 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
         trailers = dict(failed.trailing_metadata())
         assert trailers["grpc-retry-pushback-ms"] == "-1"
         assert parse_overload_mark([trailers["x-sluicegate-overload"]]) is not None
+
+
+@pytest.mark.parametrize(("length", "waiting"), [(0, 2), (100_000, 1)])
+def test_messages_that_wait_are_bounded_in_bytes(length: int, waiting: int) -> None:
+    """The line has room for a message and a half of the long ones, and for many empty ones."""
+    queue = QueueSettings(places=1, form="none", wait_us_max=30_000_000, bytes_max=150_000)
+    settings = replace(SETTINGS, queue=queue, watermark=WatermarkSettings())
+    service = Service()
+    with looped(service, settings) as (port, protection), contextlib.ExitStack() as stack:
+        channel: Any = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        hold = channel.unary_unary("/T/Hold")
+        held = [hold.future(b"", timeout=30)]
+        try:
+            assert service.entered.acquire(timeout=10)
+            for _ in range(2):
+                held.append(hold.future(b"m" * length, timeout=30))
+                while protection.light.queue.queued < len(held) - 1 and not held[-1].done():
+                    pass
+            assert protection.light.queue.stats().queued_bytes == waiting * (WAITER_BYTES + length)
+            if waiting == 1:
+                assert held.pop().code() is grpc.StatusCode.UNAVAILABLE
+        finally:
+            service.gate.set()
+        assert [one.result() for one in held] == [b"DEGRADED"] * (1 + waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socketserver
 import threading
 from collections.abc import Iterable, Iterator
@@ -95,6 +96,19 @@ def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark(
     mark = parse_overload_mark(refused.headers.get_list("x-sluicegate-overload"))
     assert mark is not None
     assert mark.admitted_permille < 1_000
+    assert levels(app) == (1, 0)
+
+
+def test_nothing_is_read_of_a_body_that_is_refused() -> None:
+    """A thread never waits here, so no body can stand in memory beside those that are served."""
+    app: Any = protect(Service(), one_place())
+    held = app({"PATH_INFO": "/hold", "REQUEST_METHOD": "POST"}, lambda *answer: print)
+    body = io.BytesIO(b"x" * 1_000)
+    statuses: list[str] = []
+    refused = {"PATH_INFO": "/other", "REQUEST_METHOD": "POST", "wsgi.input": body}
+    assert b"overloaded" in b"".join(app(refused, lambda status, *_: statuses.append(status)))
+    assert (statuses, body.tell()) == (["503 Service Unavailable"], 0)
+    held.close()
     assert levels(app) == (1, 0)
 
 

@@ -75,7 +75,7 @@ class ProtectedApp:
         )
         claimed_us = request.deadline_us if left_us >= 0 else None
         head = scope["method"] == "HEAD"
-        admitted = await protection.admit(request, lambda: _body_bytes(scope))
+        admitted = await protection.admit(request, lambda: self._held_bytes(scope))
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
             raw = [] if mark is None else _raw(mark.http_fields())
@@ -93,6 +93,11 @@ class ProtectedApp:
         finally:
             reset_served(token)
             admitted.end(outcome)
+
+    def _held_bytes(self, scope: Scope) -> int:
+        """What the server may have read of the body."""
+        ahead, size = self.protection.settings.read_ahead_bytes, _body_bytes(scope)
+        return ahead if size < 0 else min(size, ahead)
 
 
 def protect(

@@ -9,6 +9,10 @@ where we are overloaded, the mark is in its trailers. Threads have no line (`pro
 why), and the handlers of an asyncio server have one. What an asyncio server would run in threads of
 its own is not protected there: a line belongs to a loop.
 
+grpcio has read a message, whole, before a handler is called: a call that waits weighs as many bytes
+as came, one that streams `read_ahead_bytes`, and a line that holds too much refuses with
+QUEUE_FULL. A thread that is refused lets go of its message at once.
+
 A call that fails after a backend of its own has said that it has too much hands that on in its
 trailers. What a handler returns after the time of its caller is not serialised.
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final, final
 
@@ -43,6 +48,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 HEALTH: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
+_MESSAGE_BYTES: Final[ContextVar[int]] = ContextVar("message_bytes")
 _IN_VAIN: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, DEADLINE.sentence)
 _HANDED_ON: Final = tuple(HANDED_ON.grpc_trailers())
 _DROPPED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -181,12 +187,15 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
         if not (iscoroutinefunction(behaviour) or isasyncgenfunction(behaviour)):
             return handler
 
+        def held_bytes() -> int:
+            return _MESSAGE_BYTES.get(door.protection.settings.read_ahead_bytes)
+
         async def enter(context: Any) -> tuple[Admitted, Request]:
             try:
                 request = door.begin(method, context)
             except BadValue as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            admitted = await door.protection.admit(request)
+            admitted = await door.protection.admit(request, held_bytes)
             if isinstance(admitted, Decision):
                 trailers, code, text = door.refusal(admitted, request)
                 context.set_trailing_metadata(tuple(trailers))
@@ -212,7 +221,21 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
                 else:
                     await answers  # it writes to the context by itself
 
-        return handler_like(handler, many if handler.response_streaming else one)
+        return handler_like(
+            handler,
+            many if handler.response_streaming else one,
+            None if handler.request_streaming else _weighing(handler.request_deserializer),
+        )
+
+
+def _weighing(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """Return a deserializer that remembers, for its call, how many bytes it was given."""
+
+    def weigh(message: bytes) -> Any:
+        _MESSAGE_BYTES.set(len(message))
+        return message if deserialize is None else deserialize(message)
+
+    return weigh
 
 
 def _outcome_of(context: Any) -> Outcome:

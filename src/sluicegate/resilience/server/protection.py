@@ -325,20 +325,18 @@ class Protection:
         return request
 
     async def admit(
-        self, request: Request, body_bytes: Callable[[], int] | None = None
+        self, request: Request, held_bytes: Callable[[], int] | None = None
     ) -> Admitted | Decision:
         """Wait for a place in the endpoint's lane; what is returned ends once.
 
-        `body_bytes` says how long its body is, -1 if that is not known; asked if it has to wait. It
-        weighs what the server reads of it meanwhile.
+        `held_bytes` says how much of its body stands in memory meanwhile; asked if it has to wait.
         """
         now_us = self._clock.now_us()
         if self._lane(request, now_us).stack.ready(request, now_us):
             return self.admit_now(request)
-        if body_bytes is not None:
-            ahead, size = self.settings.read_ahead_bytes, body_bytes()
+        if held_bytes is not None:
+            size = held_bytes()
             if size:
-                size = ahead if size < 0 else min(size, ahead)
                 request.attributes = {**request.attributes, BODY_BYTES: str(size)}
         endpoint = request.operation
         heavy = self._cost.is_heavy(endpoint, now_us, request.criticality)
