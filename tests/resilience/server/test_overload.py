@@ -180,6 +180,29 @@ def test_what_is_fifty_times_as_quick_does_not_wait_behind_three_times_the_capac
     assert slow >= 0.9
 
 
+def test_quick_work_is_not_refused_for_waiting_until_slow_work_ends() -> None:
+    """Two endpoints of 1 ms in four places; one takes 30 ms all at once, three times too much.
+
+    The other's line is empty each time a place is free, so it is no overload that it waits.
+    """
+    chosen = replace(settings(), queue=QueueSettings(places=4))
+
+    async def story(loop: VirtualLoop) -> tuple[float, float]:
+        backend = Backend(slots=100, times={"/quick": 0.05, "/turns": 0.05})
+        app = protect(backend, protection=Protection(chosen, clock=loop))
+        for _ in range(10):
+            await asyncio.gather(ask(app, "/quick", loop), ask(app, "/turns", loop))
+        backend.times["/turns"] = 1.5
+        quick, turned = await asyncio.gather(
+            in_time(app, "/quick", 10_000, loop), in_time(app, "/turns", 2_500, loop)
+        )
+        return quick[0] / quick[1], turned[0] / turned[1]
+
+    quick, turned = run(story)
+    assert quick == 1.0
+    assert turned >= 0.3
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_is_critical_is_served_beside_three_times_the_capacity_of_bulk(times: int) -> None:
     """Each on an endpoint of its own: class comes before the fair shares of endpoints.

@@ -334,7 +334,7 @@ class LineBook:
         rule = self._rules[lane]
         length = self._lines[lane].length
         timeout_us = rule.timeout_us(timeout_us, length, now_us)
-        if length == 0 and self._lower_class_waits(lane):
+        if length == 0 and self._others_wait(lane):
             rule.record_empty()
         waiter.lane = lane
         request = waiter.request
@@ -471,6 +471,14 @@ class LineBook:
         """Whether somebody of a class that matters less is in line."""
         for less in range((lane // self._lanes + 1) * self._lanes, len(self._lines)):
             if self._lines[less].length:
+                return True
+        return False
+
+    def _others_wait(self, lane: int) -> bool:
+        """Whether somebody is in another line of the class, or of one that matters less."""
+        first = lane // self._lanes * self._lanes
+        for other in range(first, len(self._lines)):
+            if other != lane and self._lines[other].length:
                 return True
         return False
 

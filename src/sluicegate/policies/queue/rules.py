@@ -8,8 +8,8 @@ round the newest is served, and its delay says nothing.
 
     codel       least delay of an interval above the target: what is older than twice that goes,
                 until somebody of the class has not waited, or its line was empty while others
-                who matter less stood in theirs; not while its length stands still
-                (`standstill.py`)
+                of the class, or who matter less, stood in theirs; not while its length stands
+                still (`standstill.py`)
     folly       by least delays alone, until one is at most the target again
     facebook    a newcomer may wait `normal_us`, or `aggressive_us` once the queue stands
     rfc8289     one goes every interval / sqrt(n), as for packets
@@ -47,7 +47,7 @@ class QueueRule:
         return False
 
     def record_empty(self) -> None:
-        """Record that the class has nobody in line, while others who matter less do wait."""
+        """Record that nobody is in this line, while others who matter no more wait in theirs."""
 
     def record_late(self) -> None:
         """Record that a unit of the class had no room, or no time left."""
