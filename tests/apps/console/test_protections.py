@@ -29,6 +29,7 @@ from tests.apps.console.states import SECOND_US, START_US, looked, pictured
 from tests.engines.child import Child, free_port, until
 
 Reasons = Mapping[str, Mapping[str, int]]
+CALM: Mapping[str, Any] = {"level": "CALM", "why": []}
 LOCAL = StateSettings(listen=("127.0.0.1:0",))
 
 
@@ -48,7 +49,13 @@ def serving(at_s: float, *lanes: dict[str, Any]) -> dict[str, Any]:
         "app": "client",
         "at_us": START_US + round(at_s * SECOND_US),
         "breakers": {"clients": {}, "not_closed": []},
-        "protections": [{"protection": HOSTILE, "lanes": list(lanes)}],
+        "protections": [
+            {
+                "protection": HOSTILE,
+                "lanes": list(lanes),
+                "stress": {"level": "HARD", "why": [f"{HOSTILE} is late"]} if at_s else CALM,
+            }
+        ],
     }
 
 
@@ -69,7 +76,10 @@ def test_lanes_are_shown_by_weight_and_counted_by_class_and_reason() -> None:
     assert shown.queue_us == 12_000
     light, heavy = queues(shown)["queue"].split("<tr>")[2:]
     name = f"{escape(HOSTILE)}, light, at http://node:1"
-    for words in (name, "3 of 8", ">9<", "12.0 ms", ">refuses<", "overloaded 20/s, queue_timeout"):
+    for words in (
+        name, "3 of 8", ">9<", "12.0 ms", ">refuses<", "overloaded 20/s, queue_timeout",
+        f"hard: {escape(HOSTILE)} is late",
+    ):  # fmt: skip
         assert words in light
     for words in (", heavy, at", ">0<", "0.0 ms", ">admits<", "overloaded 3.0/s"):
         assert words in heavy
@@ -110,6 +120,7 @@ def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -
     assert (light["name"], light["places"], light["inflight"]) == ("light", 2, 2)
     assert light["admitted"]["DEGRADED"] == 2
     assert light["refused"]["DEGRADED"] == {"overloaded": 1}
+    assert shown["stress"] == CALM
     many = {str(number): threads for number in range(PROTECTIONS_MAX + 1)}
     with pytest.raises(BadValue, match="protections"):
         serve_state({}, LOCAL, protections=many)
@@ -158,12 +169,17 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
                     children=[child],
                 )
                 assert "overloaded" in reasons()
+                until(
+                    lambda: "hard: work waits " in light() or "stressed: work waits " in light(),
+                    "and it is under stress",
+                    children=[child],
+                )
                 assert " ms<" in light()
                 assert f"There is more work than {name} can do" in console.page("/")
             finally:
                 ended.set()
             until(
-                lambda: ">admits<" in light() and "overloaded" not in light(),
+                lambda: ">admits<" in light() and light().count(">none<") == 2,
                 "it is calm again",
                 children=[child],
             )

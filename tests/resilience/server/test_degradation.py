@@ -10,15 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.policies.stress import StressSettings
+from sluicegate.policies.stress import StressLevel, StressSettings
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.metrics import families
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.server.switch_file import SwitchFile
 from sluicegate.resilience.settings import Resilience, resilience_settings
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import page
 from tests.doors.test_frameworks import served
+from tests.policies.virtual import VirtualLoop, pause_us, run
 
 SWITCHES = {"recommendations": "stressed", "history": "hard"}
 
@@ -44,6 +46,25 @@ def test_the_more_stress_the_less_is_in_an_answer(lag_us: int, shown: str) -> No
     stress(app, lag_us)
     with served(app) as port:
         assert httpx.get(f"http://127.0.0.1:{port}/").text == shown
+
+
+def test_another_thread_sees_the_stress_until_nobody_asks_any_more() -> None:
+    async def story(loop: VirtualLoop) -> list[StressLevel | None]:
+        protection = Protection(clock=loop)
+
+        def level() -> StressLevel | None:
+            found = protection.stress_lately()
+            return None if found is None else found.level
+
+        seen = [level()]
+        protection.begin("/")
+        protection.stress.record_queue_delay(10_000_000, loop.now_us())
+        await pause_us(100_000)
+        seen.append(level())
+        await pause_us(4_000_000)
+        return [*seen, level()]
+
+    assert run(story) == [None, StressLevel.HARD, None]
 
 
 def test_an_operator_switches_parts_off_and_on_while_it_serves() -> None:

@@ -31,6 +31,7 @@ class QueueReading(NamedTuple):
     delay_us: float | None  # of those who left it lately
     refused: tuple[tuple[str, float], ...]  # by reason, the most frequent first
     refuses: bool | None  # its watermark does, now; None: it has none
+    stress: str = ""  # of its service, and why; empty while that is calm, or is no such service
 
 
 class LaneReading(NamedTuple):
@@ -70,8 +71,14 @@ def read_lanes(url: str, before: State | None, state: State) -> list[LaneReading
 
 def _lanes(state: State) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
     for one in state.get("protections", ()):
+        stress = one.get("stress", {})
         for lane in one["lanes"]:
-            yield (str(one["protection"]), str(lane["name"])), lane
+            yield (str(one["protection"]), str(lane["name"])), {**lane, "stress": stress}
+
+
+def _stress(lane: Mapping[str, Any]) -> str:
+    words = ", ".join(str(why) for why in lane["stress"].get("why", ()))
+    return f"{str(lane['stress']['level']).lower()}: {words}" if words else ""
 
 
 def _read(
@@ -107,6 +114,7 @@ def _read(
         rate(old, lane, "waited_us") / left if left else None,
         _by_rate(sums.items()),
         bool(lane["refuses"]),
+        _stress(lane),
     )
     admitted = {one: rate(old.get("admitted", {}), lane["admitted"], one) for one in classes}
     return LaneReading(queue, admitted, refused)

@@ -57,6 +57,7 @@ from sluicegate.system import SystemChance, SystemClock
 
 _OVERLOAD_STATUS: Final = 503
 BODY_BYTES: Final = "body_bytes"  # the attribute of what a request holds while it waits
+_LATELY_US: Final = 2_000_000  # the timer of the loop rests after a second without requests
 _SHIFT: Final = 6  # in the part that is admitted, one request weighs a sixty-fourth
 _ALL: Final = 1 << 20
 # Of the places, once all are taken: what matters most still finds some.
@@ -280,7 +281,7 @@ class Protection:
         self.stress = Stress(settings.stress)
         self.degradation = Degradation(self.stress, settings.degrade)
         # Threads wait for the pool of their server, and no timer shows for how long.
-        self._lag = None if threaded else LoopLag(self._clock, self.stress.record_loop_lag)
+        self._lag = None if threaded else LoopLag(self._clock, self._record_lag)
         shared = (self._deadline, self._cost, self.stress, chance, threaded, observer)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
@@ -407,6 +408,14 @@ class Protection:
         """Return what each lane does; unlike `stats`, for any thread, and it judges nothing."""
         return [self.light.stats("light"), self.heavy.stats("heavy")]
 
+    def stress_lately(self) -> StressState | None:
+        """Return the stress, for any thread; None if nobody has asked for anything lately."""
+        if self._lag is None:
+            with self._lock:
+                return self.stress.read(self._clock.now_us())
+        state = self.stress.stats().picture
+        return state if self._clock.now_us() - state.at_us < _LATELY_US else None
+
     def served(self, request: Request) -> ServedRequest:
         """Return the context that an admitted request runs with."""
         return ServedRequest(
@@ -423,6 +432,11 @@ class Protection:
     def is_in_vain(self, deadline_us: int | None) -> bool:
         """Whether the time that a caller claimed is over, so that nobody waits for an answer."""
         return deadline_us is not None and self._clock.now_us() >= deadline_us
+
+    def _record_lag(self, late_us: int, now_us: int) -> None:
+        """The event loop's timer; it keeps the picture of stress fresh for `stress_lately`."""
+        self.stress.record_loop_lag(late_us, now_us)
+        self.stress.read(now_us)
 
     def _lane(self, request: Request, now_us: int) -> Lane:
         heavy = self._cost.is_heavy(request.operation, now_us, request.criticality)

@@ -163,13 +163,14 @@ def _waiting(picture: FleetPicture) -> str:
             )
             if one.refused
             else cell("none"),
+            cell(escape_words(one.stress), "bad") if one.stress else cell("none"),
         )
         for one in picture.queues[:ROWS_MAX]
     ]
     if not rows:
         return quiet("None of these services has a queue: no dispatcher, no protected service.")
     heads = ("at work, of places", "wait", "queue delay", "watermark")
-    return table(("queue",), heads, rows, ("refused, by reason",))
+    return table(("queue",), heads, rows, ("refused, by reason", "stress"))
 
 
 def _breakers(picture: FleetPicture) -> str:
