@@ -35,9 +35,8 @@ def image_reply(
         headers += ((b"last-modified", image.last_modified.encode("latin-1", "replace")),)
     if negotiated:
         headers += ((b"vary", b"accept"),)
-    for name, _ in request.headers:
-        if name in CONDITIONS:
-            return _conditional(image, request, tag, headers)
+    if not CONDITIONS.isdisjoint(request.first):
+        return _conditional(image, request, tag, headers)
     return HttpReply(200, image.data, image.type.encode(), headers)
 
 

@@ -233,24 +233,17 @@ class ImagesHandler(HttpHandler):
     def _serve(
         self, spec: str, url: str, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
-        accept = modified = b""
-        conditional = False
-        for name, value in request.headers:
-            if name == ACCEPT:
-                accept = accept or value
-            elif name == LAST_MODIFIED:
-                modified = modified or value
-            elif name in CONDITIONS:
-                conditional = True
-        now_us = self._clock.now_us()
+        accept = request.header(ACCEPT).decode("latin-1")
+        modified = request.header(LAST_MODIFIED)
         if not modified:
-            state, found = self.hot.get(_hot_key(accept.decode("latin-1"), spec, url), now_us, 0.0)
+            now_us = self._clock.now_us()
+            state, found = self.hot.get(_hot_key(accept, spec, url), now_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
-                if conditional:
-                    return self._reply(found, request, now_us)
-                return self._hot_reply(found, request, now_us)
-        wanted = _Wanted(spec, url, accept.decode("latin-1"), modified.decode("latin-1"))
+                if CONDITIONS.isdisjoint(request.first):
+                    return self._hot_reply(found, request, now_us)
+                return self._reply(found, request, now_us)
+        wanted = _Wanted(spec, url, accept, modified.decode("latin-1"))
         return self._load(wanted, request, by)
 
     async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:

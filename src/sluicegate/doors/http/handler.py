@@ -118,12 +118,13 @@ class HttpHandler:
         self, route: Route, request: HttpRequest, identity: Identity, body: bytes
     ) -> MaybeAwaitable[HttpReply]:
         """Do what the route does."""
-        error_reply = partial(self.error_reply, route)
         try:
             answer = route.work(request, identity, body)
         except SluicegateError as error:
-            return error_reply(error)
-        return answer if isinstance(answer, HttpReply) else catch_errors(answer, error_reply)
+            return self.error_reply(route, error)
+        if isinstance(answer, HttpReply):
+            return answer
+        return catch_errors(answer, partial(self.error_reply, route))
 
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """An error that was raised on purpose."""

@@ -23,13 +23,14 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 class HttpRequest:
     """The head of a request. Header names are in lower case, in the order in which they came.
 
-    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. It had
-    waited for `lag_us`, in its socket and in line, when its head was read. A handler that counts
-    time from there writes down when that was, in `arrived_us`, and who asks, in `identity`.
+    `first` has the first value of each by its name. `raw_path` is the path as it was sent: what
+    stands in it may be any bytes, slashes too. It had waited for `lag_us`, in its socket and in
+    line, when its head was read. A handler that counts time from there writes down when that was,
+    in `arrived_us`, and who asks, in `identity`.
     """
 
     __slots__ = (
-        "arrived_us", "headers", "identity", "lag_us", "method", "path", "peer", "query",
+        "arrived_us", "first", "headers", "identity", "lag_us", "method", "path", "peer", "query",
         "raw_path",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class HttpRequest:
         self.path = path
         self.query = query
         self.headers = headers
+        self.first = dict(reversed(headers))
         self.peer = peer
         self.raw_path = raw_path or path
         self.arrived_us = 0
@@ -54,13 +56,14 @@ class HttpRequest:
 
     def header(self, name: bytes) -> bytes:
         """The value of a header; empty if it is not there, the first if it is there twice."""
-        for one, value in self.headers:
-            if one == name:
-                return value
-        return b""
+        return self.first.get(name, b"")
 
     def count(self, name: bytes) -> int:
         """How often a header is there."""
+        if name not in self.first:
+            return 0
+        if len(self.first) == len(self.headers):
+            return 1
         return sum(one == name for one, _ in self.headers)
 
 

@@ -60,7 +60,7 @@ from sluicegate.policies.refusal_pace import RefusalPace
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 SLOWED_MS: Final = b"x-sluicegate-slowed-ms"  # how much later this connection is read
-UNQUOTED_MAX: Final = 256  # paths, of `url_bytes_max` at most
+TARGETS_MAX: Final = 256  # remembered, of `url_bytes_max` at most
 _NEVER: Final = float("inf")
 _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
@@ -185,7 +185,7 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0  # of the request that is being read, its trailers included
-        self._parsed_bytes = 0  # as far as the parser has told what they are
+        self._body_bytes = 0  # of all bodies so far
         self._after_switch = b""  # what follows a request that offered another protocol
         self._untold_bytes = (
             0  # of what it keeps to itself: the beginning of a header, an extension
@@ -236,7 +236,7 @@ class HttpProtocol(asyncio.Protocol):
         self._work(free=self._class == STRANGER and self._reads <= NEW_READS_MAX)
 
     def _feed(self, data: bytes) -> None:
-        progress, parsed = self._progress, self._parsed_bytes
+        before = self._progress, self._head_bytes, self._body_bytes
         size = len(data)
         while data:
             try:
@@ -248,7 +248,7 @@ class HttpProtocol(asyncio.Protocol):
                 return
             else:
                 break
-        told = progress != self._progress or parsed != self._parsed_bytes
+        told = before != (self._progress, self._head_bytes, self._body_bytes)
         self._untold_bytes = 0 if told else self._untold_bytes + size
         if self._head_bytes + self._untold_bytes > self._settings.head_bytes_max:
             self._refuse_head()
@@ -367,7 +367,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of what is asked for."""
-        self._count_head(len(url))
+        self._head_bytes += len(url)
         if len(self._url) + len(url) > self._settings.url_bytes_max:
             self._bad = self._bad or URL_TOO_LONG
         else:
@@ -375,7 +375,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or a trailer, which is counted and forgotten: it may not say who asks."""
-        self._count_head(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4
         if not self._in_head:
             if self._head_bytes > self._settings.head_bytes_max:
                 self._refuse_head()
@@ -395,8 +395,7 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         version: str = parser.get_http_version()
         method: str = parser.get_method().decode("ascii")
-        raw_path, query = _target(self._url)
-        path = _unquoted(raw_path) if "%" in raw_path else raw_path
+        raw_path, path, query = _target(self._url)
         request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad or self._mistake_in(request, version)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
@@ -410,7 +409,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._parsed_bytes += len(body)
+        self._body_bytes += len(body)
         exchange = self._receiving
         if exchange is None:
             return
@@ -436,10 +435,6 @@ class HttpProtocol(asyncio.Protocol):
             self._receiving.whole = True
             self._receiving = None
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        self._parsed_bytes += size
-
     def _mistake_in(self, request: HttpRequest, version: str) -> HttpReply | None:
         """The refusal of a head that is whole, and says what cannot be."""
         if version not in _VERSIONS:
@@ -450,9 +445,10 @@ class HttpProtocol(asyncio.Protocol):
             authority = _authority(self._url)
             if authority and authority != request.header(b"host").lower():
                 return BAD_REQUEST
-        for name, value in request.headers:
-            if name == b"transfer-encoding" and value.lower() != b"chunked":
-                return OTHER_CODING
+        if b"transfer-encoding" in request.first:
+            for name, value in request.headers:
+                if name == b"transfer-encoding" and value.lower() != b"chunked":
+                    return OTHER_CODING
         return None
 
     def _check_body_head(self, exchange: _Exchange, request: HttpRequest) -> None:
@@ -676,7 +672,6 @@ class HttpProtocol(asyncio.Protocol):
             answer = self._log_fault()
         if isinstance(answer, HttpReply):
             first.reply = answer
-            self._uncount(first)
             return
         task = asyncio.get_running_loop().create_task(self._await_reply(first, answer))
         first.task = task
@@ -867,22 +862,20 @@ def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> H
     return reply
 
 
-@lru_cache(UNQUOTED_MAX)
-def _unquoted(raw_path: str) -> str:
-    """The path that is meant; those asked for again and again are remembered."""
-    return unquote(raw_path)
+@lru_cache(TARGETS_MAX)
+def _target(url: bytes) -> tuple[str, str, bytes]:
+    """The path as it was sent, the one that is meant, and the query; no path is none of ours.
 
-
-def _target(url: bytes) -> tuple[str, bytes]:
-    """The path as it was sent, and the query; without a path it is no target of ours."""
+    What is asked for again and again is remembered.
+    """
     if url == b"*":
-        return "*", b""
+        return "*", "*", b""
     try:
         parsed = httptools.parse_url(url)
         path = (parsed.path or b"").decode("ascii")
     except (httptools.HttpParserError, UnicodeDecodeError):
-        return "", b""
-    return path, parsed.query or b""
+        return "", "", b""
+    return path, unquote(path), parsed.query or b""
 
 
 def _authority(url: bytes) -> bytes:

@@ -107,16 +107,17 @@ class RouteTable:
 
     def values_in(self, path: str) -> Mapping[str, str]:
         """Return what a request's path has in the places of its row; empty without places."""
-        return self._row_of(path)[1]
+        match = self._row_of(path)[1]
+        return {} if match is None else match.groupdict()
 
-    def _row_of(self, path: str) -> tuple[str, Mapping[str, str]]:
-        """The row's path for that of a request, and what stands in its places."""
+    def _row_of(self, path: str) -> tuple[str, re.Match[str] | None]:
+        """The row's path for that of a request, and how its places were found."""
         if "{" in path or path not in self._by_path:
             for pattern, template in self._templates:
                 match = pattern.fullmatch(path)
                 if match is not None:
-                    return template, match.groupdict()
-        return path, {}
+                    return template, match
+        return path, None
 
     def find(self, request: HttpRequest) -> Route | HttpReply:
         """Return the row of a request, or the reply where there is none."""
