@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -180,12 +181,18 @@ def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> Non
     validate(json.loads(server.get("/openapi.json").body))
     origin.pages["/g.png"] = Page(picture(9))
     server.image(origin.url("/g.png"))
+    origin.pages["/half.png"] = Page(picture(10)[:-30])
+    assert server.image(origin.url("/half.png")).status == 422
     page = server.get("/gallery")
     assert page.status == 200
     text = page.body.decode()
     assert "img-src 'self'" in text
     assert " ago, and is being counted again" not in text  # it was counted for this answer
     assert path(origin.url("/g.png"), "").removeprefix("/img//") in text
+    # What cannot be made is named, and no picture of it is asked for.
+    broken = path(origin.url("/half.png"), "").removeprefix("/img//")
+    assert broken not in text
+    assert re.search(r'class="none">corrupt</span><span>[^<]*half\.png</span><span>0 var', text)
     _, state = server.ask("/v1/state")
     assert state["pipeline"]["requests"] > 0
     assert state["origins"]

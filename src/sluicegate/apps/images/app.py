@@ -285,7 +285,7 @@ class ImagesApp(App[ImagesSettings]):
             ago = duration(self.clock.now_us() - self._report_us)
             words.append(f"What is stored was counted {ago} ago, and is being counted again.")
         tiles = [
-            self._tile(sample.name, counted(sample.variants, "variant"))
+            self._tile(sample.name, counted(sample.variants, "variant"), sample.failure)
             for sample in report.samples
         ]
         return report_page(
@@ -304,14 +304,14 @@ class ImagesApp(App[ImagesSettings]):
         finally:
             self._counting = None
 
-    def _tile(self, name: str, words: str) -> str:
+    def _tile(self, name: str, words: str, failure: str = "") -> str:
         source = name.removeprefix(UPLOAD)
         keys = self.settings.sign_key
         path = signed_path(keys[0], TILE_SPEC, source) if keys else path_of(TILE_SPEC, source)
-        return (
-            f'<li><img src="{escape(path)}" alt="" loading="lazy">'
-            f"<span>{escape_name(source)}</span><span>{words}</span></li>"
-        )
+        picture = f'<img src="{escape(path)}" alt="" loading="lazy">'
+        if failure:
+            picture = f'<span class="none">{escape(failure.replace("_", " "))}</span>'
+        return f"<li>{picture}<span>{escape_name(source)}</span><span>{words}</span></li>"
 
     async def _collect(self) -> None:
         while True:

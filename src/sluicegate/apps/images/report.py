@@ -64,6 +64,8 @@ STYLE: Final = """
 .tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
   list-style: none; padding: 0; }
 .tiles li { background: var(--soft); border-radius: 8px; overflow: hidden; padding: 8px; }
+.tiles .none { align-items: center; color: var(--muted); display: flex; height: 120px;
+  justify-content: center; }
 .tiles img { display: block; height: 120px; object-fit: contain; width: 100%; }
 .pairs { display: grid; gap: 20px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
 .tiles.pair { grid-template-columns: 1fr 1fr; margin: 0; }
@@ -91,6 +93,7 @@ class StoredSample(NamedTuple):
     name: str
     content: str
     variants: int
+    failure: str  # the kind, if variants failed and none was made
 
 
 @dataclass
@@ -215,23 +218,29 @@ async def make_report(
                     shown.setdefault(record.content, record.url)
             at = await _step(progress, "URLs", at)
         counts: dict[str, int] = {}
+        failures: dict[str, str] = {}
         async for digest, _, raw in maps.walk(VARIANTS):
             variant = decode(VariantRecord, raw)
             report.variants += not variant.failure
             report.variants_failed += bool(variant.failure)
             report.bytes_variants += variant.size
             report.process_us += variant.took_us
+            original = digest.hex()
             if not variant.failure:
                 rows.add(_row(digest, _MADE, variant.took_us))
-            original = digest.hex()
-            if original in shown:
-                counts[original] = counts.get(original, 0) + 1
+                if original in shown:
+                    counts[original] = counts.get(original, 0) + 1
+            elif original in shown:
+                failures[original] = variant.failure
             at = await _step(progress, "variants", at)
         names = list(numbers)
         for _, of_digest in groupby(rows, lambda one: one[:_DIGEST]):
             _count_content(report, names, of_digest)
             at = await _step(progress, "originals", at)
-    report.samples = [StoredSample(name, one, counts.get(one, 0)) for one, name in shown.items()]
+    for one, name in shown.items():
+        count = counts.get(one, 0)
+        failure = "" if count else failures.get(one, "")
+        report.samples.append(StoredSample(name, one, count, failure))
     return report
 
 
