@@ -25,12 +25,14 @@ HOUR = 3_600 * SECOND
 Lost = list[QueueEntry[str]]
 
 
-def fifo(rank: int = 0, share: int = 1, floor_permille: int = 0) -> QueueClass:
-    return QueueClass(rank, share, floor_permille, None)
+def fifo(rank: int = 0, share: int = 1) -> QueueClass:
+    return QueueClass(rank, share, None)
 
 
-def queue_of(*classes: QueueClass, length_max: int = 1_000) -> WeightedQueue[str]:
-    return WeightedQueue(classes, length_max=length_max)
+def queue_of(
+    *classes: QueueClass, length_max: int = 1_000, floors: dict[int, int] | None = None
+) -> WeightedQueue[str]:
+    return WeightedQueue(classes, length_max=length_max, floors=floors or {})
 
 
 def filled(queue: WeightedQueue[str], *items: str, cost: int = 1) -> None:
@@ -120,8 +122,8 @@ def test_shares_that_do_not_divide_one_another_are_exact() -> None:
 # The floor.
 
 
-def test_a_floor_serves_a_class_its_part_in_spite_of_its_rank() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=100))
+def test_a_floor_serves_a_rank_its_part_in_spite_of_what_goes_first() -> None:
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 100, "b" * 100)
     items = served(queue, 100)
     assert items.count("b") == 9
@@ -129,14 +131,14 @@ def test_a_floor_serves_a_class_its_part_in_spite_of_its_rank() -> None:
 
 
 def test_without_floors_the_last_rank_starves_and_is_owed_nothing_afterwards() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=100))
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 100, "b" * 100)
     assert served(queue, 50, floors=False) == "a" * 50
     assert served(queue, 11) == "a" * 10 + "b"
 
 
 def test_a_floor_that_got_ahead_with_a_dear_entry_waits_until_it_is_paid_back() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=100))
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 500)
     lost: Lost = []
     for item in "BC":
@@ -145,48 +147,45 @@ def test_a_floor_that_got_ahead_with_a_dear_entry_waits_until_it_is_paid_back() 
     assert [items.index("B"), items.index("C")] == [10, 10 + 1 + 180]
 
 
-def test_a_class_with_nothing_queued_is_owed_nothing_and_forgiven_nothing() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=100))
+def test_a_rank_with_nothing_queued_stays_owed_one_unit_at_most_and_is_forgiven_nothing() -> None:
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 300)
-    assert served(queue, 50) == "a" * 50
+    assert served(queue, 9) == "a" * 9
     lost: Lost = []
-    queue.push(1, "B", HOUR, 0, lost, 1, 10)
-    assert served(queue, 11) == "a" * 10 + "B"
-    queue.push(1, "C", HOUR, 0, lost, 1, 10)
-    assert served(queue, 101).index("C") == 90
+    queue.push(1, "B", HOUR, 0, lost, 1, 10)  # owed 0.9
+    assert served(queue, 2) == "aB"
+    assert served(queue, 200) == "a" * 200  # what it was ahead by, 20 times over
+    for item in "CD":
+        queue.push(1, item, HOUR, 0, lost, 1, 10)
+    items = served(queue, 92)
+    assert (items[0], items.index("D")) == ("C", 91)
 
 
-def test_a_class_served_in_its_turn_is_not_served_its_floor_on_top() -> None:
-    queue = queue_of(fifo(0, 1), fifo(0, 1, floor_permille=200))
-    filled(queue, "a" * 60, "b" * 60)
-    assert served(queue, 100).count("b") == 50
+def test_classes_of_a_rank_share_its_floor_whichever_of_them_waits() -> None:
+    queue = queue_of(fifo(0), fifo(1, 2), fifo(1, 1), floors={1: 100})
+    filled(queue, "a" * 200, "", "c" * 20)
+    assert served(queue, 100).count("c") == 9  # as much as if it were the only one
+    lost: Lost = []
+    for _ in range(20):
+        queue.push(1, "b", HOUR, 0, lost)
+    items = served(queue, 92)
+    assert (items.count("b"), items.count("c")) == (7, 3)
 
 
-def test_a_class_served_in_its_turn_is_owed_nothing_and_owes_nothing_for_it() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=200))
+def test_a_rank_served_in_its_turn_is_owed_nothing_and_owes_nothing_for_it() -> None:
+    queue = queue_of(fifo(0), fifo(1), floors={1: 200})
     filled(queue, "", "b" * 60)
     assert served(queue, 50) == "b" * 50
     filled(queue, "a" * 9)
     assert served(queue, 10) == "aaaaabaaaa"
 
 
-def test_of_two_classes_that_are_owed_the_one_owed_most_goes_first() -> None:
-    queue = queue_of(fifo(0), fifo(1, floor_permille=100), fifo(1, floor_permille=400))
+def test_of_two_ranks_that_are_owed_the_one_owed_most_goes_first() -> None:
+    queue = queue_of(fifo(0), fifo(1), fifo(2), floors={1: 100, 2: 400})
     lost: Lost = []
     queue.push(0, "A", HOUR, 0, lost, 1, 10)
     filled(queue, "", "b", "ccc")
     assert served(queue) == "Acccb"
-
-
-def test_a_floor_does_not_push_the_clock_of_its_rank_ahead_of_the_others() -> None:
-    queue = queue_of(fifo(0), fifo(0, floor_permille=900), fifo(0))
-    filled(queue, "a" * 50, "b" * 200)
-    served(queue, 100)  # about 90 of them b
-    lost: Lost = []
-    for _ in range(50):
-        queue.push(2, "c", HOUR, 0, lost)
-    items = served(queue, 60)
-    assert abs(items.count("a") - items.count("c")) <= 1
 
 
 @given(
@@ -194,11 +193,11 @@ def test_a_floor_does_not_push_the_clock_of_its_rank_ahead_of_the_others() -> No
     st.lists(st.integers(1, 30), min_size=60, max_size=60),
     st.lists(st.integers(1, 30), min_size=60, max_size=60),
 )
-def test_a_starving_class_gets_its_floor_to_within_one_entry(
+def test_a_starving_rank_gets_its_floor_to_within_one_entry(
     floor_permille: int, costs: list[int], low_costs: list[int]
 ) -> None:
     queue: WeightedQueue[int] = WeightedQueue(
-        [fifo(0), fifo(1, floor_permille=floor_permille)], length_max=200
+        [fifo(0), fifo(1)], length_max=200, floors={1: floor_permille}
     )
     lost: list[QueueEntry[int]] = []
     for cost in costs:
@@ -214,6 +213,57 @@ def test_a_starving_class_gets_its_floor_to_within_one_entry(
         promised = Fraction(total * floor_permille, 1_000)
         # It is due when it is owed a unit, and the entry that made it so may be dear.
         assert promised - 1 - max(costs) <= low <= promised + max(low_costs)
+
+
+def test_a_short_queue_full_of_what_matters_more_has_room_for_the_one_that_is_owed() -> None:
+    queue = queue_of(fifo(0), fifo(1), length_max=100, floors={1: 100})
+    queue.limit(3)
+    items, lost = "", list[QueueEntry[str]]()
+    for _ in range(200):  # both come again and again, and one is served each time
+        while queue.queue(0).length < 3:
+            assert queue.push(0, "a", HOUR, 0, lost).fate == QUEUED
+        queue.push(1, "b", HOUR, 0, lost)
+        assert len(queue) <= 4
+        items += served(queue, 1)
+    assert items.count("b") == 19  # floor(200 / 10) - 1, for it is due once it is owed a unit
+    assert {entry.item for entry in lost} == {"b"}
+
+
+def test_the_one_that_is_owed_takes_nobody_s_room_and_is_not_pushed_out_a_second_one_is() -> None:
+    queue = queue_of(fifo(0), fifo(1), fifo(2), length_max=100, floors={2: 100})
+    filled(queue, "a" * 10)
+    served(queue)
+    queue.limit(3)
+    filled(queue, "", "", "cd")
+    assert [queue.spares(at) for at in range(3)] == [False, False, False]
+    lost: Lost = []
+    for _ in range(3):
+        assert queue.push(0, "a", HOUR, 0, lost).fate == QUEUED
+    assert fates(lost) == [("d", OVERFLOWED)]
+    assert queue.spares(2)
+    assert queue.push(1, "b", HOUR, 0, lost).fate == OVERFLOWED
+    assert queue.push(2, "e", HOUR, 0, lost).fate == OVERFLOWED
+    assert served(queue) == "caaa"
+    assert not queue.spares(2)
+
+
+@pytest.mark.parametrize(("length_max", "weight_max"), [(3, 100), (100, 3)])
+def test_who_is_owed_has_no_room_beyond_the_bounds_of_the_queue(
+    length_max: int, weight_max: int
+) -> None:
+    queue: WeightedQueue[str] = WeightedQueue(
+        [fifo(0), fifo(1)], length_max=length_max, weight_max=weight_max, floors={1: 100}
+    )
+    for _ in range(10):
+        filled(queue, "a")
+        served(queue)
+    filled(queue, "aa", "b")
+    assert queue.spares(1)
+    lost: Lost = []
+    assert queue.push(0, "a", HOUR, 0, lost).fate == QUEUED
+    assert queue.push(1, "b", HOUR, 0, lost).fate == OVERFLOWED
+    assert fates(lost) == [("b", OVERFLOWED)] * 2
+    assert served(queue) == "aaa"
 
 
 # Who gives way.
@@ -409,15 +459,25 @@ def test_an_entry_is_cancelled_in_whichever_class_it_stands_and_once() -> None:
         ([QueueClass(), QueueClass(rank=-1)], r"classes\[1\].rank must not be negative, not -1"),
         ([QueueClass(share=0)], r"classes\[0\].share must be from 1 to 1000, not 0"),
         ([QueueClass(share=1_001)], r"classes\[0\].share must be from 1 to 1000, not 1001"),
-        ([QueueClass(floor_permille=-1)], r"classes\[0\].floor_permille must be from 0 to 1000"),
-        ([QueueClass(floor_permille=1_001)], r"classes\[0\].floor_permille must be from 0 to"),
-        ([QueueClass(floor_permille=501)] * 2, "at most 1000 in sum, not 1002"),
         ([QueueClass(standing_us=-1)], "standing_us must not be negative"),
     ],
 )
 def test_classes_outside_their_range_are_refused(classes: list[QueueClass], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         WeightedQueue[str](classes, length_max=1)
+
+
+@pytest.mark.parametrize(
+    ("floors", "sentence"),
+    [
+        ({1: -1}, r"floors\[1\] must be from 0 to 1000, not -1"),
+        ({1: 1_001}, r"floors\[1\] must be from 0 to 1000, not 1001"),
+        ({1: 501, 2: 500}, "floors must be at most 1000 in sum, not 1001"),
+    ],
+)
+def test_floors_outside_their_range_are_refused(floors: dict[int, int], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        queue_of(fifo(), floors=floors)
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), ((1 << 32) + 1, 1), (1, 0), (1, (1 << 53) + 1)])
@@ -525,17 +585,17 @@ def test_over_any_span_shares_differ_by_no_more_than_one_entry_of_each(
             QueueClass,
             rank=st.integers(0, 2),
             share=st.integers(1, 4),
-            floor_permille=st.sampled_from([0, 0, 50, 200]),
             standing_us=st.sampled_from([None, 0, 30]),
         ),
         min_size=1,
         max_size=4,
     ),
+    st.dictionaries(st.integers(1, 2), st.sampled_from([0, 50, 200]), max_size=2),
     st.integers(1, 6),
     st.integers(1, 20),
     st.lists(
         st.tuples(
-            st.sampled_from(["push", "push", "push", "pop", "cancel", "expire"]),
+            st.sampled_from(["push", "push", "push", "pop", "cancel", "expire", "limit"]),
             st.integers(0, 3),
             st.integers(-10, 40),
             st.integers(-1, 120),
@@ -546,11 +606,14 @@ def test_over_any_span_shares_differ_by_no_more_than_one_entry_of_each(
 )
 def test_every_entry_ends_once_no_bound_is_passed_and_nobody_gives_way_to_a_lesser_one(
     classes: list[QueueClass],
+    floors: dict[int, int],
     length_max: int,
     weight_max: int,
     moves: list[tuple[str, int, int, int, int]],
 ) -> None:
-    queue: WeightedQueue[int] = WeightedQueue(classes, length_max=length_max, weight_max=weight_max)
+    queue: WeightedQueue[int] = WeightedQueue(
+        classes, length_max=length_max, weight_max=weight_max, floors=floors
+    )
     entries: list[QueueEntry[int]] = []
     ended: set[int] = set()
     now_us = 0
@@ -571,8 +634,10 @@ def test_every_entry_ends_once_no_bound_is_passed_and_nobody_gives_way_to_a_less
             lost += [popped] if popped else []
         elif verb == "cancel":
             lost += [entry for entry in entries[at : at + 1] if queue.cancel(entry, now_us)]
-        else:
+        elif verb == "expire":
             queue.expire(now_us, lost)
+        else:
+            queue.limit(weight)
         for entry in lost:
             assert entry.fate != QUEUED
             assert entry.waited_us >= 0

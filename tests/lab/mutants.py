@@ -255,8 +255,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "all classes wait in one rank",
         "policies/queue/settings.py",
-        "            QueueClass(member, share,",
-        "            QueueClass(0, share,",
+        "        QueueClass(member, share,",
+        "        QueueClass(0, share,",
         "critical waits for nobody less",
         "server",
     ),

@@ -44,9 +44,10 @@ class QueueRun(NamedTuple):
         return sorted(self.refused_us)[int(len(self.refused_us) * part)]
 
 
-def queue_of(line_us: int | None) -> Queue:
+def queue_of(line_us: int | None, floor_permille: int = 10) -> Queue:
     return Queue(
         QueueSettings(
+            floor_permille=floor_permille,
             places=PLACES,
             length_max=10_000,
             line_us=line_us,
@@ -154,6 +155,27 @@ def test_slow_work_has_a_line_as_long_as_itself_or_who_comes_luckily_would_be_se
 def test_one_class_at_four_fifths_of_the_capacity_is_served_whole() -> None:
     result = asyncio.run(played(queue_of(LINE_US), [0.0, 0.0, 0.8 * CAPACITY_PER_S, 0.0]))
     assert result.served[BEST_EFFORT] > 0.999
+
+
+def floors(rates: list[float]) -> tuple[QueueRun, QueueRun]:
+    """With a floor of 1% for each class below CRITICAL, and without."""
+    kept, without = queue_of(LINE_US), queue_of(LINE_US, floor_permille=0)
+    return asyncio.run(played(kept, rates)), asyncio.run(played(without, rates))
+
+
+def test_each_class_is_served_a_little_of_a_line_that_is_full_of_what_matters_more() -> None:
+    kept, without = floors([part * CAPACITY_PER_S for part in (0.9, 2.0, 0.5, 0.5)])
+    for member in (BEST_EFFORT, BULK):
+        assert 0.016 <= kept.served[member] <= 0.022  # of half of what the places can do
+        assert without.served[member] < 0.004
+    assert kept.goodput > 0.99
+    assert without.served[CRITICAL] - kept.served[CRITICAL] < 0.005  # 0.990 and 0.988
+
+
+def test_while_critical_stands_no_other_class_takes_a_place_from_it() -> None:
+    kept, without = floors([part * CAPACITY_PER_S for part in (2.0, 0.5, 0.5, 0.5)])
+    assert without.served[CRITICAL] - kept.served[CRITICAL] < 0.005
+    assert max(kept.served[DEGRADED:]) < 0.01
 
 
 def crowded(queue: Queue) -> list[QueuePermit]:

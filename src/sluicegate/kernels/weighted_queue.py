@@ -18,10 +18,16 @@ here the class carries the one tag that matters, so its queue may be LIFO, lose 
 cancelled ones, and the cost is charged when an entry is served. Tags are integers: cost * L / share
 with L the least common multiple of the shares of the rank, so no rounding favours anyone.
 
-Strict ranks can starve the last one. `floor_permille` promises a class that part of the cost served
-while it waits, whatever its rank: it is owed that part of every cost, and goes first when it is
-owed one unit. It can get ahead of its floor by one entry, and waits until that is paid back. `pop`
-takes `floors=False` for hard overload: nothing is owed from then.
+Strict ranks can starve the last one. `floors` promises a rank that many thousandths of the cost
+served: it is owed that part of every cost, and goes first when it is owed one unit. It can get
+ahead of its floor by one entry, and waits until that is paid back. `pop` takes `floors=False` for
+hard overload: nothing is owed from then.
+
+A floor must hold in a short queue too, where what matters more leaves a lower rank no room to
+stand. So a rank with nothing queued stays owed one unit, and no more, however long that lasts; and
+the only entry of a rank that is owed a unit takes nobody's room (`spares`): it gets in where
+`limit` says that the queue is full, and is not pushed out. Who matters more finds as much room as
+without it. The bounds that the queue was made with hold for it as for any other.
 
 The whole is bounded in number and in weight. When it is full, the least important rank gives way;
 within a rank, the class that holds most for its share; of that class, the entry that
@@ -43,7 +49,7 @@ years if the shares of a rank have a small common multiple. A clock that goes ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
@@ -59,58 +65,94 @@ from sluicegate.kernels.bounds import within
 CLASSES_MAX: Final = 64
 SHARE_MAX: Final = 1_000
 PERMILLE: Final = 1_000
+NO_FLOORS: Final[Mapping[int, int]] = {}
 
 T = TypeVar("T")
 
 
 class QueueClass(NamedTuple):
-    """What one class is due: its rank (0 first), its share of the rank, its floor, its order."""
+    """What one class is due: its rank (0 first), its share of the rank, its order."""
 
     rank: int = 0
     share: int = 1
-    floor_permille: int = 0
     standing_us: int | None = 100_000
 
 
 @final
-class _Lane(Generic[T]):
-    __slots__ = ("floor", "owed", "queue", "rank", "share", "start", "stride")
+class _Rank(Generic[T]):
+    __slots__ = ("floor", "lanes", "number", "owed", "virtual")
 
-    def __init__(self, setting: QueueClass, stride: int, queue: AdaptiveLifo[T]) -> None:
+    def __init__(self, number: int, floor: int) -> None:
+        self.number = number
+        self.floor = floor
+        self.owed = 0
+        self.virtual = 0
+        self.lanes: list[_Lane[T]] = []
+
+    def length(self) -> int:
+        length = 0
+        for lane in self.lanes:
+            length += lane.queue.length
+        return length
+
+    def next(self) -> _Lane[T] | None:
+        best: _Lane[T] | None = None
+        for lane in self.lanes:
+            if lane.queue.length > 0 and (best is None or lane.start < best.start):
+                best = lane
+        return best
+
+
+@final
+class _Lane(Generic[T]):
+    __slots__ = ("queue", "rank", "share", "start", "stride")
+
+    def __init__(self, rank: _Rank[T], share: int, stride: int, queue: AdaptiveLifo[T]) -> None:
         self.queue = queue
-        self.rank = setting.rank
-        self.share = setting.share
-        self.floor = setting.floor_permille
+        self.rank = rank
+        self.share = share
         self.stride = stride
         self.start = 0
-        self.owed = 0
 
 
 @final
 class WeightedQueue(Generic[T]):
     """Queues of several classes that are filled and emptied as one."""
 
-    __slots__ = ("_bound", "_floors", "_lanes", "_length_max", "_sweep", "_virtual", "_weight_max")
+    __slots__ = ("_bound", "_floors", "_lanes", "_length_max", "_ranks", "_sweep", "_weight_max")
 
     def __init__(
-        self, classes: Sequence[QueueClass], *, length_max: int, weight_max: int = WEIGHT_MAX
+        self,
+        classes: Sequence[QueueClass],
+        *,
+        length_max: int,
+        weight_max: int = WEIGHT_MAX,
+        floors: Mapping[int, int] = NO_FLOORS,
     ) -> None:
-        _check(classes)
+        """`floors` says of a rank how many thousandths of the cost it is served in any case."""
+        _check(classes, floors)
         within("length_max", length_max, 1, LENGTH_MAX)
         within("weight_max", weight_max, 1, WEIGHT_MAX)
         self._bound = length_max
         self._length_max = length_max  # what `limit` says, the bound at most
         self._weight_max = weight_max
         self._sweep = 0
-        self._floors = any(setting.floor_permille > 0 for setting in classes)
-        self._virtual: dict[int, int] = {setting.rank: 0 for setting in classes}
+        self._ranks: list[_Rank[T]] = [
+            _Rank(number, floors.get(number, 0))
+            for number in sorted({setting.rank for setting in classes})
+        ]
+        self._floors: list[_Rank[T]] = [rank for rank in self._ranks if rank.floor > 0]
         self._lanes: list[_Lane[T]] = []
         for setting in classes:
             common = lcm(*[other.share for other in classes if other.rank == setting.rank])
             queue: AdaptiveLifo[T] = AdaptiveLifo(
                 length_max=length_max, weight_max=weight_max, standing_us=setting.standing_us
             )
-            self._lanes.append(_Lane(setting, common // setting.share, queue))
+            for rank in self._ranks:
+                if rank.number == setting.rank:
+                    lane = _Lane(rank, setting.share, common // setting.share, queue)
+                    rank.lanes.append(lane)
+                    self._lanes.append(lane)
 
     def __len__(self) -> int:
         length = 0
@@ -163,9 +205,7 @@ class WeightedQueue(Generic[T]):
                 lost.append(entry)
                 return entry
         # Only a class that had nothing queued can be behind: no saved-up share.
-        virtual = self._virtual[lane.rank]
-        if lane.start < virtual:
-            lane.start = virtual
+        lane.start = max(lane.start, lane.rank.virtual)
         return lane.queue.push(item, timeout_us, now_us, lost, weight, cost)
 
     def pop(
@@ -174,24 +214,26 @@ class WeightedQueue(Generic[T]):
         """Take out the entry whose turn it is, or None."""
         self._sweep = (self._sweep or len(self._lanes)) - 1
         self._lanes[self._sweep].queue.expire(now_us, lost)
-        floors = floors and self._floors
         while True:
-            lane = self._owed() if floors else None
-            in_turn = lane is None
-            if lane is None:
-                lane = self._next()
-                if lane is None:
-                    return None
+            owed = self._owed() if floors else None
+            rank = self._first() if owed is None else owed
+            lane = None if rank is None else rank.next()
+            if rank is None or lane is None:
+                return None
             start = lane.start
             entry = lane.queue.pop(now_us, lost)
             if entry is None:
                 continue
             lane.start = start + entry.cost * lane.stride
-            if in_turn:
-                self._virtual[lane.rank] = start
+            rank.virtual = start
             if floors:
-                self._settle(lane, entry.cost, in_turn)
+                self._settle(rank, entry.cost, owed is None)
             return entry
+
+    def spares(self, index: int) -> bool:
+        """Whether all that this class has queued is the one entry that its rank is owed."""
+        lane = self._lanes[index]
+        return lane.queue.length == 1 and lane.rank.owed >= PERMILLE and lane.rank.length() == 1
 
     def cancel(self, entry: QueueEntry[T], now_us: int) -> bool:
         """Take out this entry, wherever it stands; False if it is not queued here (any more)."""
@@ -206,40 +248,41 @@ class WeightedQueue(Generic[T]):
         for lane in self._lanes:
             lane.queue.expire(now_us, lost)
 
-    def _next(self) -> _Lane[T] | None:
-        best: _Lane[T] | None = None
-        for lane in self._lanes:
-            if lane.queue.length > 0 and (
-                best is None
-                or lane.rank < best.rank
-                or (lane.rank == best.rank and lane.start < best.start)
-            ):
-                best = lane
-        return best
+    def _first(self) -> _Rank[T] | None:
+        for rank in self._ranks:
+            if rank.length() > 0:
+                return rank
+        return None
 
-    def _owed(self) -> _Lane[T] | None:
-        best: _Lane[T] | None = None
-        for lane in self._lanes:
+    def _owed(self) -> _Rank[T] | None:
+        best: _Rank[T] | None = None
+        for rank in self._floors:
             if (
-                lane.owed >= PERMILLE
-                and lane.queue.length > 0
-                and (best is None or lane.owed > best.owed)
+                rank.owed >= PERMILLE
+                and (best is None or rank.owed > best.owed)
+                and rank.length() > 0
             ):
-                best = lane
+                best = rank
         return best
 
-    def _settle(self, served: _Lane[T], cost: int, in_turn: bool) -> None:
-        for lane in self._lanes:
-            if lane.floor == 0:
-                continue
-            owed = lane.owed + cost * lane.floor
-            if lane is served:
+    def _settle(self, served: _Rank[T], cost: int, in_turn: bool) -> None:
+        for rank in self._floors:
+            owed = rank.owed + cost * rank.floor
+            if rank is served:
                 # In its turn it is paid what it is owed, and no more is held against it.
                 least = min(owed, 0) if in_turn else owed - cost * PERMILLE
                 owed = max(owed - cost * PERMILLE, least)
-            if owed > 0 and lane.queue.length == 0:
-                owed = 0
-            lane.owed = owed
+            if owed > PERMILLE and rank.length() == 0:
+                owed = PERMILLE
+            rank.owed = owed
+
+    def _spared(self) -> int:
+        """How many entries take nobody's room."""
+        spared = 0
+        for rank in self._floors:
+            if rank.owed >= PERMILLE and rank.length() > 0:
+                spared += 1
+        return spared
 
     def _full(self, weight: int) -> bool:
         length = 0
@@ -247,21 +290,28 @@ class WeightedQueue(Generic[T]):
             queue = lane.queue
             length += queue.length
             weight += queue.weight
-        return length >= self._length_max or weight > self._weight_max
+        if length < self._length_max or weight > self._weight_max:
+            return weight > self._weight_max
+        return length >= self._bound or length - self._spared() >= self._length_max
 
     def _make_room(
         self, lane: _Lane[T], weight: int, now_us: int, lost: list[QueueEntry[T]]
     ) -> bool:
         kept = 0
         for other in self._lanes:
-            if other.rank < lane.rank:
+            if other.rank.number < lane.rank.number:
                 kept += other.queue.weight
         if kept + weight > self._weight_max:
             return False
         arriving = True
         while self._full(weight):
-            by_weight = len(self) < self._length_max
-            victim = self._largest(lane, weight if by_weight else 1, by_weight, arriving)
+            length = len(self)
+            spares = length < self._bound and self.weight + weight <= self._weight_max
+            if spares and lane.rank.owed >= PERMILLE and lane.rank.length() == 0:
+                return True
+            by_weight = length < self._length_max
+            least = weight if by_weight else 1
+            victim = self._largest(lane, least, by_weight, arriving, spares)
             if victim is None or (victim is lane and arriving and not lane.queue.lifo):
                 return False
             victim.queue.evict(now_us, lost)
@@ -269,28 +319,32 @@ class WeightedQueue(Generic[T]):
         return True
 
     def _largest(
-        self, own: _Lane[T], newcomer: int, by_weight: bool, arriving: bool
+        self, own: _Lane[T], newcomer: int, by_weight: bool, arriving: bool, spares: bool
     ) -> _Lane[T] | None:
         """Of the last rank that has anything queued, the class that holds most for its share."""
         worst: _Lane[T] | None = None
         worst_held = 0
-        for lane in self._lanes:
+        for at, lane in enumerate(self._lanes):
             queue = lane.queue
             held = queue.weight if by_weight else queue.length
             if lane is own and arriving:
                 held += newcomer
-            elif queue.length == 0 or lane.rank < own.rank:
+            elif (
+                queue.length == 0
+                or lane.rank.number < own.rank.number
+                or (spares and self.spares(at))
+            ):
                 continue
             if (
                 worst is None
-                or lane.rank > worst.rank
-                or (lane.rank == worst.rank and held * worst.share > worst_held * lane.share)
+                or lane.rank.number > worst.rank.number
+                or (lane.rank is worst.rank and held * worst.share > worst_held * lane.share)
             ):
                 worst, worst_held = lane, held
         return worst
 
 
-def _check(classes: Sequence[QueueClass]) -> None:
+def _check(classes: Sequence[QueueClass], floors: Mapping[int, int]) -> None:
     if not 1 <= len(classes) <= CLASSES_MAX:
         raise ValueError(f"classes must be from 1 to {CLASSES_MAX} of them, not {len(classes)}")
     promised = 0
@@ -301,11 +355,9 @@ def _check(classes: Sequence[QueueClass]) -> None:
             raise ValueError(
                 f"classes[{index}].share must be from 1 to {SHARE_MAX}, not {setting.share}"
             )
-        if not 0 <= setting.floor_permille <= PERMILLE:
-            raise ValueError(
-                f"classes[{index}].floor_permille must be from 0 to {PERMILLE}, "
-                f"not {setting.floor_permille}"
-            )
-        promised += setting.floor_permille
+    for rank, floor in floors.items():
+        if not 0 <= floor <= PERMILLE:
+            raise ValueError(f"floors[{rank}] must be from 0 to {PERMILLE}, not {floor}")
+        promised += floor
     if promised > PERMILLE:
-        raise ValueError(f"floor_permille must be at most {PERMILLE} in sum, not {promised}")
+        raise ValueError(f"floors must be at most {PERMILLE} in sum, not {promised}")

@@ -54,7 +54,7 @@ from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.kernels.windowed_quantile import Scale, WindowedQuantile
 from sluicegate.policies.queue.saturation import Saturation
-from sluicegate.policies.queue.settings import QueueSettings, queue_classes, rule_for
+from sluicegate.policies.queue.settings import QueueSettings, queue_classes, queue_floors, rule_for
 
 _CLASSES: Final = tuple(Criticality)
 _FIT_EVERY: Final = 32
@@ -140,7 +140,10 @@ class LineBook:
         self._lanes = 1 + len(settings.weights)
         classes = queue_classes(settings)
         self._queue: WeightedQueue[Waiter] = WeightedQueue(
-            classes, length_max=settings.length_max, weight_max=settings.bytes_max
+            classes,
+            length_max=settings.length_max,
+            weight_max=settings.bytes_max,
+            floors=queue_floors(settings),
         )
         self._lines = [self._queue.queue(lane) for lane in range(len(classes))]
         self._rules = [rule_for(settings) for _ in classes]
@@ -211,13 +214,13 @@ class LineBook:
     def next(self, now_us: int, removed: list[LineRemoval], floors: bool = True) -> Waiter | None:
         """Take out who is to begin now; who has stood too long goes before.
 
-        Without `floors`, BULK is not served before its turn.
+        Without `floors`, no class is served before its turn; nor while CRITICAL stands.
         """
         found: Waiter | None = None
         lost: list[QueueEntry[Waiter]] = []
         while self.waiting and found is None:
             self._drop_standing(now_us, removed)
-            owed = floors and not self._is_standing(2 * self._lanes)
+            owed = floors and not self._is_standing(self._lanes)
             entry = self._queue.pop(now_us, lost, owed)
             if lost:
                 self._remove_lost(lost, now_us, removed)
@@ -399,7 +402,7 @@ class LineBook:
                 at_door = waiter.queued_us - waiter.since_us > 2 * rule.target_us()
                 if not stands or (still and not at_door):
                     break
-                if self._only_lower_class_gains(lane, now_us):
+                if self._queue.spares(lane) or self._only_lower_class_gains(lane, now_us):
                     break
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us

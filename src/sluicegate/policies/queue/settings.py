@@ -110,7 +110,7 @@ class QueueSettings(CodelSettings):
     adaptive_target: bool = True
     standing_us: int | None = None  # None: first in, first out, always
     weights: Mapping[str, int] = field(default_factory=lambda: NO_WEIGHTS)
-    floor_permille: int = ranged(10, 0, 500)  # what BULK is served of while nothing critical stands
+    floor_permille: int = ranged(10, 0, 333)  # what each class below CRITICAL is served of
     slack_quantile: float = 0.99  # 0: the deadline itself
     sweep_us: int = ranged(5_000, 100, SPAN_US_MAX)
 
@@ -137,14 +137,16 @@ class QueueSettings(CodelSettings):
 def queue_classes(settings: QueueSettings) -> list[QueueClass]:
     """Criticality is the rank, the operation's weight the share within it."""
     shares = [1, *settings.weights.values()]
-    classes = []
-    for member in Criticality:
-        floor = settings.floor_permille if member is Criticality.BULK else 0
-        classes += [
-            QueueClass(member, share, floor * share // sum(shares), settings.standing_us)
-            for share in shares
-        ]
-    return classes
+    return [
+        QueueClass(member, share, settings.standing_us)
+        for member in Criticality
+        for share in shares
+    ]
+
+
+def queue_floors(settings: QueueSettings) -> dict[int, int]:
+    """What each class but CRITICAL is served of, whatever comes."""
+    return {member: settings.floor_permille for member in Criticality if member}
 
 
 def rule_for(settings: QueueSettings) -> QueueRule:
