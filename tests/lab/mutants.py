@@ -84,8 +84,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "slack rule off",
-        "policies/queue/line_book.py",
-        "int(self._service.quantile(settings.slack_quantile, now_us) or 0)",
+        "policies/queue/work_times.py",
+        "int(self._times.quantile(self._slack_quantile, now_us) or 0)",
         "0",
         "not in vain",
         "server",

@@ -9,9 +9,10 @@ import pytest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue.line_book import LineBook, LineRemoval, Waiter
+from sluicegate.policies.queue.line_book import LineBook
 from sluicegate.policies.queue.rules import FORMS
 from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.queue.waiter import LineRemoval, Waiter
 
 MS = 1_000
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality

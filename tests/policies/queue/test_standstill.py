@@ -12,9 +12,10 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue.line_book import LineBook, LineRemoval, Waiter
+from sluicegate.policies.queue.line_book import LineBook
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.queue.standstill import Standstill
+from sluicegate.policies.queue.waiter import LineRemoval, Waiter
 
 MS = 1_000
 SECOND = 1_000 * MS

@@ -3,8 +3,8 @@
 It is the queue without its gate: no loop, no futures, no places to give away. It is handed waiters
 and answers with the next to begin, or with those who have to go and why; the gate acts on that.
 
-A waiter stands in its class's line of `kernels/weighted_queue.py`, and in a heap of who expires
-next, for the lines are looked at from their ends. Nowhere else: who has left a line says so itself.
+A waiter (`waiter.py`) stands in its class's line of `kernels/weighted_queue.py`, and among the
+`Expiries`, for the lines are looked at from their ends. Nowhere else.
 
 Who goes has one of three reasons. QUEUE_FULL: no room, or pushed out by somebody who matters more.
 QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what is left is less than the work takes (p99
@@ -42,57 +42,23 @@ line, and a little.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QUEUED, QueueEntry
 from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
-from sluicegate.kernels.windowed_quantile import Scale, WindowedQuantile
 from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import QueueSettings, queue_classes, queue_floors, rule_for
+from sluicegate.policies.queue.waiter import Expiries, LineRemoval, Waiter
+from sluicegate.policies.queue.work_times import WorkTimes
 
 _CLASSES: Final = tuple(Criticality)
-_FIT_EVERY: Final = 32
-_EXPIRIES_KEPT: Final = 64
-_SLACK_EVERY_US: Final = 100_000
-_BY_COST: Final = 0.99  # of all work takes no longer for its cost
-_NS_MAX: Final = 3.6e15  # of an hour, a thousand of them
 _SLOW_TIMES: Final = 10  # work is slow that takes so many times the 10 ms of the settings
 _SHORT_WORKS: Final = 32  # whose callers wait for fewer units of slow work stay in order
-
-
-class Waiter:
-    """One unit in line; the gate knows what to do when it leaves."""
-
-    __slots__ = ("entry", "expires_us", "lane", "latest_us", "queued_us", "request", "since_us")
-
-    def __init__(self, request: Request, now_us: int) -> None:
-        self.request = request
-        self.queued_us = now_us
-        # Its time in the socket and in the line of its door is delay too, where that is known.
-        self.since_us = request.arrived_us if 0 < request.arrived_us < now_us else now_us
-        self.lane = 0
-        self.latest_us = -1  # from then on it is too late for its deadline
-        self.expires_us = 0  # and from then on for whatever reason
-        self.entry: QueueEntry[Waiter] | None = None
-
-    @property
-    def queued(self) -> bool:
-        """Whether it stands in line."""
-        return self.entry is not None and self.entry.fate == QUEUED
-
-
-class LineRemoval(NamedTuple):
-    """Somebody who has to go, why, and after how long it is worth coming again."""
-
-    waiter: Waiter
-    reason: Reason
-    retry_us: int
 
 
 @final
@@ -100,31 +66,23 @@ class LineBook:
     """All lines of a queue, before so many `places`; `removed` takes who has to go."""
 
     __slots__ = (
-        "_arrivals",
         "_cost",
         "_expiries",
         "_group",
         "_lanes",
-        "_learned",
         "_lines",
         "_newest_first",
         "_numbers",
         "_patience_us",
         "_queue",
         "_rules",
-        "_service",
-        "_service_us",
         "_settings",
-        "_slack_due_us",
         "_times",
-        "_unit",
-        "_unit_ns",
-        "_unloaded_us",
         "burst",
         "places",
         "saturation",
-        "slack_us",
         "waiting",
+        "work",
     )
 
     def __init__(
@@ -147,21 +105,15 @@ class LineBook:
         )
         self._lines = [self._queue.queue(lane) for lane in range(len(classes))]
         self._rules = [rule_for(settings) for _ in classes]
-        # Who expires next, whatever its place: the kernel does not look into the middle of a line.
-        self._expiries: list[tuple[int, int, Waiter]] = []
-        self._arrivals = 0
-        self._service = WindowedQuantile()
-        self._unit: WindowedQuantile | None = None  # what a unit of cost takes, once costs differ
-        self._unit_ns = 0
+        self._expiries = Expiries()
+        self.work = WorkTimes(settings.slack_quantile)
         self._patience_us = 0  # of who has a deadline
         self._times = 1  # how many times the 10 ms of the settings unloaded work takes
-        self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
         self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
         self._newest_first = False  # while bursts make long lines that spill
         self.places = settings.places
-        self.slack_us = 0  # what the work takes, of which the deadline has to leave as much
         self.waiting = 0
 
     @property
@@ -190,7 +142,7 @@ class LineBook:
         self.saturation.record_full()
         left_us = waiter.request.remaining_us(now_us)
         if left_us is not None:
-            left_us -= min(self._slack_of(waiter.request), left_us // 2)
+            left_us -= min(self.work.slack_of(waiter.request), left_us // 2)
             waiter.latest_us = now_us + left_us
             self._patience_us += (left_us - self._patience_us) // 16
             timeout_us = min(self._wait_us_max(), left_us)
@@ -259,12 +211,11 @@ class LineBook:
         lost: list[QueueEntry[Waiter]] = []
         self._queue.expire(now_us, lost)
         self._remove_lost(lost, now_us, removed)
-        expiries = self._expiries
-        while expiries and expiries[0][0] <= now_us:
-            waiter = heappop(expiries)[2]
-            if waiter.expires_us <= now_us and waiter.queued:
-                self.remove(waiter, now_us)
-                self._expire(waiter, now_us, removed)
+        waiter = self._expiries.pop(now_us)
+        while waiter is not None:
+            self.remove(waiter, now_us)
+            self._expire(waiter, now_us, removed)
+            waiter = self._expiries.pop(now_us)
         self.waiting = len(self._queue)
 
     def delay_us(self, now_us: int) -> int:
@@ -280,30 +231,13 @@ class LineBook:
         """Record how long the work took that cost so much."""
         if service_us < 0:  # The clock went back.
             return
-        settings = self._settings
-        if settings.slack_quantile > 0.0:
-            self._service.add(service_us, now_us)
-            if cost > 1 and self._unit is None:
-                self._unit = WindowedQuantile(scale=Scale(value_max=_NS_MAX))
-            unit = self._unit
-            if unit is not None:
-                unit.add(service_us * 1_000 // max(1, cost), now_us)
-            if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
-                self._slack_due_us = now_us + _SLACK_EVERY_US
-                self.slack_us = int(self._service.quantile(settings.slack_quantile, now_us) or 0)
-                if unit is not None:
-                    self._unit_ns = int(unit.quantile(_BY_COST, now_us) or 0)
-        self._service_us += (service_us - self._service_us) // 8
-        if not unloaded or not settings.adaptive_target:
-            return
-        # The first is a sixteenth soon enough: until then each counts as much.
-        self._unloaded_us += (service_us - self._unloaded_us) // min(16, self._learned + 1)
-        if self._learned < _FIT_EVERY or self._learned % _FIT_EVERY == 0:
+        work = self.work
+        work.learn(service_us, now_us, cost)
+        if unloaded and self._settings.adaptive_target and work.learn_unloaded(service_us):
             for rule in self._rules:
-                rule.fit(self._unloaded_us)
-            self._times = max(1, self._rules[0].target_us() // settings.target_us)
+                rule.fit(work.unloaded_us)
+            self._times = max(1, self._rules[0].target_us() // self._settings.target_us)
             self.burst.fit(self._times)
-        self._learned += 1
 
     def record_idle(self, idle: int, now_us: int) -> None:
         """Record how many places are idle; behind a long line that spills the newest go first."""
@@ -322,7 +256,7 @@ class LineBook:
         """Whether work is slow, and callers wait for so little of it that no line is long."""
         if self._times < _SLOW_TIMES:
             return False
-        return self._patience_us < _SHORT_WORKS * self._unloaded_us
+        return self._patience_us < _SHORT_WORKS * self.work.unloaded_us
 
     def _push(
         self,
@@ -344,22 +278,14 @@ class LineBook:
         cost = max(1, request.cost_ru if self._cost is None else self._cost(request))
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
-            timeout_us = self.saturation.wait_us(timeout_us, self._service_us, self.burst.us)
+            timeout_us = self.saturation.wait_us(timeout_us, self.work.service_us, self.burst.us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.expires_us = now_us + timeout_us
         if waiter.entry.fate == QUEUED:
-            self._watch(waiter)
+            self._expiries.add(waiter, self.waiting)
         if lost:
             self._remove_lost(lost, now_us, removed)
         self.waiting = len(self._queue)
-
-    def _watch(self, waiter: Waiter) -> None:
-        """Have it expire wherever it stands."""
-        self._arrivals += 1
-        heappush(self._expiries, (waiter.expires_us, self._arrivals, waiter))
-        if len(self._expiries) > 2 * self.waiting + _EXPIRIES_KEPT:
-            self._expiries = [expiry for expiry in self._expiries if expiry[2].queued]
-            heapify(self._expiries)
 
     def _last_us(self, waiter: Waiter) -> int:
         """Until when it may wait, as far as the deadline and the longest wait are concerned."""
@@ -373,19 +299,13 @@ class LineBook:
         wait_us = settings.wait_us_max
         return max(wait_us, min(wait_us * self._times, settings.slow_wait_us_max))
 
-    def _slack_of(self, request: Request) -> int:
-        """What the work takes, by its cost if that says less."""
-        if self._unit_ns == 0:
-            return self.slack_us
-        return min(self.slack_us, self._unit_ns * max(1, request.cost_ru) // 1_000)
-
     def _is_late(self, waiter: Waiter, now_us: int) -> bool:
         """The work may take longer now than it did when this unit was queued."""
         left_us = waiter.request.remaining_us(now_us)
         if left_us is None:
             return False
         budget_us = left_us + max(0, now_us - waiter.queued_us)
-        return left_us < min(self._slack_of(waiter.request), budget_us // 2) or left_us == 0
+        return left_us < min(self.work.slack_of(waiter.request), budget_us // 2) or left_us == 0
 
     def _drop_standing(self, now_us: int, removed: list[LineRemoval]) -> None:
         for lane, line in enumerate(self._lines):
@@ -420,7 +340,7 @@ class LineBook:
     def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
         """Its time is over."""
         if 0 <= waiter.latest_us <= now_us:
-            self.burst.record_late(self._service_us)
+            self.burst.record_late(self.work.service_us)
             self._rules[waiter.lane].record_late()
             removed.append(LineRemoval(waiter, DEADLINE, NEVER))
         else:
@@ -440,13 +360,13 @@ class LineBook:
     def _remove_early(self, removal: LineRemoval, now_us: int, removed: list[LineRemoval]) -> None:
         """Somebody goes who might still have been served in time."""
         waiter = removal.waiter
-        self.burst.record_refusal(self._service_us, self._last_us(waiter), now_us)
+        self.burst.record_refusal(self.work.service_us, self._last_us(waiter), now_us)
         self._rules[waiter.lane].record_late()
         removed.append(removal)
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""
-        room = self.saturation.room(self.places, self._service_us, self.burst.us)
+        room = self.saturation.room(self.places, self.work.service_us, self.burst.us)
         if room is None:
             return self._settings.length_max
         if lane >= self._lanes:
@@ -459,7 +379,7 @@ class LineBook:
 
     def _drained_us(self) -> int:
         """When all who wait now will have been served."""
-        return max(1_000, len(self._queue) * self._service_us // self.places)
+        return max(1_000, len(self._queue) * self.work.service_us // self.places)
 
     def _find(self, request: Request) -> Waiter | None:
         for line in self._lines:

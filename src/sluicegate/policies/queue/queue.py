@@ -44,8 +44,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, Reason
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue.line_book import LineBook, LineRemoval, Waiter
+from sluicegate.policies.queue.line_book import LineBook
 from sluicegate.policies.queue.settings import PLACES_MAX, WAITER_BYTES, QueueSettings
+from sluicegate.policies.queue.waiter import LineRemoval, Waiter
 from sluicegate.policies.settings import within
 
 __all__ = ["WAITER_BYTES", "Queue", "QueuePermit", "QueueSettings", "QueueStats"]
@@ -173,7 +174,7 @@ class Queue:
     @property
     def slack_us(self) -> int:
         """What the work takes, as far as deadlines are concerned."""
-        return self._book.slack_us
+        return self._book.work.slack_us
 
     async def admit(self, request: Request, clock: Clock) -> QueuePermit | Decision:
         """Return a permit, now or when a place is free for this unit, or a refusal."""
@@ -291,7 +292,7 @@ class Queue:
             self._cancelled,
             book.standing,
             book.target_us,
-            book.slack_us,
+            book.work.slack_us,
         )
 
     def _enqueue(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:

@@ -1,0 +1,80 @@
+"""Work times: what a queue knows of how long its work takes, and what it asks of a deadline.
+
+Two spans, and two quantiles. `service_us` is the work as it is now, however loaded; `unloaded_us`
+what it takes while at most half of the places are taken, the measure of all spans of the queue.
+`slack_us` is what a deadline has to leave, the `slack_quantile` of all work; what a unit costs may
+say less, once costs differ (`slack_of`).
+
+Cost: two additions and a bucket for each piece of work; quantiles are read ten times a second.
+Bounds: those of two `kernels/windowed_quantile.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.windowed_quantile import Scale, WindowedQuantile
+
+_FIT_EVERY: Final = 32
+_SLACK_EVERY_US: Final = 100_000
+_BY_COST: Final = 0.99  # of all work takes no longer for its cost
+_NS_MAX: Final = 3.6e15  # of an hour, a thousand of them
+
+
+@final
+class WorkTimes:
+    """How long the work takes."""
+
+    __slots__ = (
+        "_learned",
+        "_slack_due_us",
+        "_slack_quantile",
+        "_times",
+        "_unit_ns",
+        "_unit_times",
+        "service_us",
+        "slack_us",
+        "unloaded_us",
+    )
+
+    def __init__(self, slack_quantile: float) -> None:
+        self._slack_quantile = slack_quantile  # 0: a deadline has to leave nothing
+        self._times = WindowedQuantile()
+        self._unit_times: WindowedQuantile | None = None  # of a unit of cost, once costs differ
+        self._unit_ns = 0
+        self._slack_due_us = self._learned = 0
+        self.service_us = self.unloaded_us = self.slack_us = 0
+
+    def learn(self, service_us: int, now_us: int, cost: int) -> None:
+        """Record how long the work took that cost so much."""
+        if self._slack_quantile > 0.0:
+            self._learn_slack(service_us, now_us, cost)
+        self.service_us += (service_us - self.service_us) // 8
+
+    def learn_unloaded(self, service_us: int) -> bool:
+        """Record work that had nothing in its way; whether spans are to be fitted to it now."""
+        # The first is a sixteenth soon enough: until then each counts as much.
+        self.unloaded_us += (service_us - self.unloaded_us) // min(16, self._learned + 1)
+        fits = self._learned < _FIT_EVERY or self._learned % _FIT_EVERY == 0
+        self._learned += 1
+        return fits
+
+    def slack_of(self, request: Request) -> int:
+        """What the work takes, by its cost if that says less."""
+        if self._unit_ns == 0:
+            return self.slack_us
+        return min(self.slack_us, self._unit_ns * max(1, request.cost_ru) // 1_000)
+
+    def _learn_slack(self, service_us: int, now_us: int, cost: int) -> None:
+        self._times.add(service_us, now_us)
+        if cost > 1 and self._unit_times is None:
+            self._unit_times = WindowedQuantile(scale=Scale(value_max=_NS_MAX))
+        unit_times = self._unit_times
+        if unit_times is not None:
+            unit_times.add(service_us * 1_000 // max(1, cost), now_us)
+        if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
+            self._slack_due_us = now_us + _SLACK_EVERY_US
+            self.slack_us = int(self._times.quantile(self._slack_quantile, now_us) or 0)
+            if unit_times is not None:
+                self._unit_ns = int(unit_times.quantile(_BY_COST, now_us) or 0)
