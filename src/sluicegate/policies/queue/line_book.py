@@ -227,11 +227,13 @@ class LineBook:
                 longest_us = max(longest_us, now_us - oldest.item.queued_us)
         return longest_us
 
-    def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int = 1) -> None:
-        """Record how long the work took that cost so much."""
-        if service_us < 0:  # The clock went back.
-            return
+    def learn(
+        self, service_us: int, unloaded: bool, now_us: int, cost: int = 1, beside: int = 0
+    ) -> None:
+        """Record how long the work took that cost so much, when `beside` others are still at it."""
         work = self.work
+        if service_us < 0 or work.stood_still(service_us, beside, now_us):
+            return  # The clock went back; or it was a stall, and no work, that took so long.
         work.learn(service_us, now_us, cost)
         if unloaded and self._settings.adaptive_target and work.learn_unloaded(service_us):
             for rule in self._rules:

@@ -274,7 +274,7 @@ class Queue:
 
     def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int = 1) -> None:
         """Record how long the work took that cost so much; called by a permit."""
-        self._book.learn(service_us, unloaded, now_us, cost)
+        self._book.learn(service_us, unloaded, now_us, cost, self.inflight - 1)
 
     def stats(self) -> QueueStats:
         """What it looks like now."""
