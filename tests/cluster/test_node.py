@@ -24,6 +24,7 @@ from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import command
 from sluicegate.wire.suppression_messages import encode_report
+from tests.cluster.faults import ALONE, BEGIN_S, END_S, FAIR, OLD, play
 from tests.doors.listening import run
 from tests.doors.resp.service import Tokens
 from tests.doors.resp.talk import listening
@@ -209,3 +210,15 @@ def test_a_node_that_is_given_up_is_no_place_to_report_to() -> None:
             assert here.stats().sent == sent
 
     run(story)
+
+
+def test_a_master_that_is_cut_off_notices_and_leaves_the_others_their_part() -> None:
+    """It reports to nobody itself; nobody reports to it any more. Its own load conforms."""
+    cluster = play(2, {ALONE})
+    assert 0.8 <= cluster.rate(BEGIN_S + 4, END_S) <= 1.1
+
+
+def test_a_node_that_comes_back_with_an_older_clock_is_heard() -> None:
+    cluster = play(4, {OLD})
+    assert cluster.refusals(FAIR) == 0
+    assert cluster.rate(BEGIN_S, END_S) <= 1.0

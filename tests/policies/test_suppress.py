@@ -412,6 +412,63 @@ def test_a_word_from_before_a_nodes_restart_is_void() -> None:
     )
 
 
+@pytest.mark.parametrize(("back_us", "void"), [(0, 0), (1, 1), (30 * 86_400 * S, 10)])
+def test_a_node_whose_clock_was_set_back_is_heard_again_soon(back_us: int, void: int) -> None:
+    """Or nobody would know of its load, and it of no factor, until it is forgotten."""
+    master = SuppressMaster("m", 1, limited, START_US)
+    assert master.receive(SuppressReport("n", START_US, ()), START_US) is not None
+    policy = Suppress("n", START_US - back_us, SeededChance(1))
+    policy.admit(OP, START_US)
+    for tick in range(void + 1):
+        report = policy.report(START_US + tick * S)
+        assert report is not None
+        answer = master.receive(report, START_US)
+        assert (answer is None) == (tick < void)
+        policy.raise_boot()
+    for _ in range(100):
+        policy.raise_boot()
+    assert policy.boot < 1 << 53, "the wire's whole numbers"
+
+
+def counted(node: str, total: int, factor: float, *, generation: int = 9) -> SuppressReport:
+    count = AccountCount("acct", total, total, factor)
+    return SuppressReport(node, 1, (count,), 1, generation)
+
+
+def test_a_node_that_comes_from_another_master_brings_what_that_one_said() -> None:
+    """As after a partition; who has heard this one says nothing new."""
+    master = SuppressMaster("m", 1, limited, START_US)
+    later_us = START_US + 5 * S
+    for tick in range(101):  # it has the account all the time
+        master.receive(counted("near", tick, 0.0), START_US + tick * 50 * MS)
+    master.receive(counted("far", 1, 0.75), later_us)
+    assert master.factor("acct", later_us + 50 * MS) == 0.0
+    master.receive(counted("far", 2, 0.75, generation=0), later_us)
+    assert master.factor("acct", later_us + 100 * MS) == 0.75
+    for tick in range(80):
+        master.receive(counted("near", 101 + tick, 0.0), later_us + tick * 50 * MS)
+    assert master.factor("acct", later_us + 4 * S) == 0.0
+    master.receive(counted("far", 3, 0.25, generation=0), later_us + 4 * S)
+    assert master.factor("acct", later_us + 4 * S + 50 * MS) == 0.25, "not what was once"
+
+
+def test_who_is_over_is_not_let_go_when_nodes_fall_silent_and_who_conforms_is_not_rejected() -> (
+    None
+):
+    cluster = Cluster(4)
+    cluster.run(6, 3.0 * L)
+    cluster.cut = {2, 3}
+    # The other half attempts 0.8 of the limit, and those that are cut off hold what they had.
+    cluster.run(2, 1.6 * L)
+    assert cluster.admitted_in_limits(6.5, 8) <= 1.2
+    assert set(cluster.master.silent_nodes(cluster.now_us)) == {"n2", "n3"}
+    conforming = Cluster(4)
+    conforming.run(6, 0.95 * L)
+    conforming.cut = {2, 3}
+    conforming.run(1.5, 0.95 * L, shares=[1, 1, 0, 0])
+    assert conforming.suppressed() == 0
+
+
 def factor_message(term: int, generation: int, factor: float, *, nodes: int = 4) -> FactorMessage:
     return FactorMessage(
         "m", term, generation, 2 * S, nodes, (AccountFactor("acct", factor, L, L),)

@@ -164,6 +164,14 @@ class AccountLimiter:
         """Answer another node as the master; None for one from before the node's last start."""
         return self._master.receive(report, now_us)
 
+    def raise_boot(self) -> None:
+        """Go on as of a later start of this node, since a member knows of one."""
+        self._node.raise_boot()
+
+    def silent_members(self, now_us: int) -> list[str]:
+        """Who owes this node, as a master, a report."""
+        return self._master.silent_nodes(now_us)
+
     def receive_factors(self, member: str, message: FactorMessage, now_us: int) -> int:
         """Take in a master's answer; return how many accounts it was new for."""
         return self._node.receive(message, now_us, member)

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.account_usage import AccountUsage
@@ -46,6 +46,24 @@ SECOND_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
 _PROBE_S: Final = 0.25
 _KNOCK_S: Final = 1.0
+
+
+class PeerLink(Protocol):
+    """How a node speaks to one peer."""
+
+    endpoint: Endpoint
+
+    def send(self, call: RedisCall) -> None:
+        """Have the call answered, or fail it; never raises, never waits."""
+
+    async def close(self) -> None:
+        """End it; what is under way fails."""
+
+
+async def knock(endpoint: Endpoint) -> None:
+    """Connect and leave again; ConnectionRefusedError where nothing listens."""
+    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    writer.close()
 
 
 class ClusterStats(NamedTuple):
@@ -71,9 +89,12 @@ class ClusterNode:
         *,
         gone_us: int = GONE_US,
         usage: AccountUsage | None = None,
+        link_to: Callable[[Endpoint, RedisSettings, Chance], PeerLink] = RedisNode,
+        knock_at: Callable[[Endpoint], Awaitable[None]] = knock,
     ) -> None:
         """`settings` say how to speak to peers: token, TLS, time-outs; endpoints come from
-        `peers`. With `usage`, what accounts use up is reported too."""
+        `peers`. With `usage`, what accounts use up is reported too. `link_to` and `knock_at` are
+        the network."""
         self.limiter = limiter
         self._usage = usage
         self._usage_s = 0.0  # when it was last reported
@@ -90,7 +111,9 @@ class ClusterNode:
         self._clock = clock
         self._chance = chance
         self._tick_s = limiter.early_us / SECOND_US
-        self._links: dict[str, RedisNode] = {}
+        self._links: dict[str, PeerLink] = {}
+        self._link_to = link_to
+        self._knock_at = knock_at
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
@@ -128,7 +151,7 @@ class ClusterNode:
         for name, endpoint in others.items():
             if name not in self._links:
                 settings = replace(self._settings, endpoints=(endpoint,))
-                self._links[name] = RedisNode(endpoint, settings, self._chance)
+                self._links[name] = self._link_to(endpoint, settings, self._chance)
 
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a peer; None for a report from before its last start."""
@@ -199,7 +222,7 @@ class ClusterNode:
             self._usage_under_way[member] = task
 
     async def _exchange_usage(
-        self, usage: AccountUsage, member: str, link: RedisNode, report: UsageReport
+        self, usage: AccountUsage, member: str, link: PeerLink, report: UsageReport
     ) -> None:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         try:
@@ -230,10 +253,12 @@ class ClusterNode:
     def _probe(self) -> None:
         """Ask those that fail whether they answer again, and those that may whether they do."""
         now_s = asyncio.get_running_loop().time()
-        asked = self._failing_since.keys() | self._suspects
-        if not asked or now_s - self._probed_s < _PROBE_S:
+        if now_s - self._probed_s < _PROBE_S:
             return
         self._probed_s = now_s
+        # Who owes a report may be on the other side of a partition, and so may this node be.
+        self._suspects.update(self.limiter.silent_members(self._clock.now_us()))
+        asked = self._failing_since.keys() | self._suspects
         self._suspects.clear()
         for member in asked - self._under_way.keys():
             self._send(member, self.limiter.probe())
@@ -247,10 +272,8 @@ class ClusterNode:
         try:
             if link is not None:
                 async with asyncio.timeout(_KNOCK_S):
-                    at = link.endpoint
-                    _, writer = await asyncio.open_connection(at.host, at.port)
+                    await self._knock_at(link.endpoint)
                 self._dead.discard(member)
-                writer.close()
         except ConnectionRefusedError:
             self._dead.add(member)
         except (OSError, TimeoutError):
@@ -258,12 +281,14 @@ class ClusterNode:
         finally:
             del self._knocks[member]
 
-    async def _exchange(self, member: str, link: RedisNode, report: SuppressReport) -> None:
+    async def _exchange(self, member: str, link: PeerLink, report: SuppressReport) -> None:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         try:
             link.send(RedisCall(future, encode_report(report)))
             answer = parse_answer(await future)
-            if answer is not None and answer.master == member:
+            if answer is None:
+                self.limiter.raise_boot()
+            elif answer.master == member:
                 self.limiter.receive_factors(member, answer, self._clock.now_us())
             self._answered += 1
             self._forget_failure(member)

@@ -82,6 +82,8 @@ FUSE_RATIO_MAX: Final = 1_000
 _DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
 _LOOKS: Final = 4
 NO_REPORT: Final = -1
+RAISE_US: Final = 3_600_000_000  # the first step; too high a boot is no harm
+RAISE_US_MAX: Final = 1 << 51  # a whole number of the wire is below 2^53
 ONE_MASTER: Final = ""  # of all accounts, unless `assign` says otherwise
 # Ten of them: a node that is cut off sees a surge within 300 ms, and not within a second.
 RECENT_SLOT_US: Final = 30_000
@@ -221,6 +223,7 @@ class Suppress:
         "_links",
         "_nodes",
         "_owner_of",
+        "_raise_us",
         "_suppressed",
         "_unknown",
         "_untracked",
@@ -253,6 +256,7 @@ class Suppress:
         self._links = {ONE_MASTER: _Link()}
         self._admitted = self._suppressed = self._fused = self._unknown = self._untracked = 0
         self._void = 0
+        self._raise_us = RAISE_US
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
@@ -309,6 +313,16 @@ class Suppress:
             account.link = link
             account.term = account.generation = 0
         self.disconnect(ONE_MASTER)
+
+    def raise_boot(self) -> None:
+        """Speak as of a later start: a master takes this one for what was before the last.
+
+        A machine whose clock was set back begins at an older time than the last time. By how much
+        nobody says, so each step is twice the one before.
+        """
+        if self._raise_us < RAISE_US_MAX:
+            self.boot += self._raise_us
+            self._raise_us *= 2
 
     @property
     def masters(self) -> list[str]:

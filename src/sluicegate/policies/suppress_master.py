@@ -51,9 +51,14 @@ settled, in seconds of L, of which one is the burst (the test's simulation, 20 m
     a report every         50 ms      100 ms, delay 120 ms      100 ms, delay 200 ms
     above L                2.6              2.7                       3.1
 
+A node that has just fallen silent may be cut off and go on with what it admitted. So an account
+that is rejected is judged by what the others may have, for `DOUBTED_US`: then it is known what
+has become of the node.
+
 A master that has just been given an account (`term` one higher where it began too), or has not
 heard of it for `valid_us`, for another one may have had it, has no history of it: for `warm_us` it
-answers with the factor that the reporting nodes heard last, if that is more than its own. A node's
+answers with the factor that the reporting nodes heard last, if that is more than its own. So it
+does when a node comes that has not heard it yet, from the other side of a partition. A node's
 missing counts (lost reports) are added with the next one it hears, but of what is older than a
 second no more than a second's share, or the end of a partition would look like a flood.
 
@@ -101,6 +106,7 @@ SLOTS: Final = 10
 PULSE_WINDOWS: Final = (2, 3)  # of these; who has an excess is held by the higher
 EXCESS_MAX: Final = 12.0  # limit-seconds beyond the burst that are remembered
 EXCESS_GAIN: Final = 0.1  # how far below the limit it is held, for each of them
+DOUBTED_US: Final = 3_000_000  # after that it is known what has become of a silent node
 FORGIVEN: Final = 0.05  # of the limit, by which an excess shrinks while the account is rejected
 _LOOKS: Final = 4
 
@@ -230,6 +236,7 @@ class SuppressMaster:
     __slots__ = (
         "_absent",
         "_accounts",
+        "_doubted_share",
         "_limit_of",
         "_live_share",
         "_members",
@@ -262,6 +269,7 @@ class SuppressMaster:
         self._nodes: dict[str, _Node] = {}
         self._reports = self._void = self._untracked = 0
         self._live_share = 1.0  # of all nodes, those that are not cut off
+        self._doubted_share = 1.0  # of all nodes, those that have not just fallen silent
         self._absent: frozenset[str] = frozenset()
         self._members = 1
         self._minority = False
@@ -316,6 +324,11 @@ class SuppressMaster:
         account = self._accounts.get(name)
         return 0.0 if account is None else self._factor(name, account, now_us).factor
 
+    def silent_nodes(self, now_us: int) -> list[str]:
+        """The nodes that have owed a report for so long that they may be cut off."""
+        silent_us = self.settings.silent_us
+        return [name for name, node in self._nodes.items() if now_us - node.heard_us >= silent_us]
+
     def stats(self) -> SuppressMasterStats:
         """What was heard so far, and how things stand."""
         return SuppressMasterStats(
@@ -356,6 +369,8 @@ class SuppressMaster:
         known = [node for name, node in self._nodes.items() if name not in absent]
         live = sum([now_us - node.heard_us < silent_us for node in known])
         self._live_share = max(live, 1) / max(len(known), 1)
+        doubted = sum([silent_us <= now_us - node.heard_us < DOUBTED_US for node in known])
+        self._doubted_share = max(len(known) - doubted, 1) / max(len(known), 1)
         if absent:
             self._live_share *= (self._members - len(absent)) / self._members
 
@@ -364,6 +379,11 @@ class SuppressMaster:
     ) -> None:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
+        if report.generation == 0 and count.factor > account.factor:
+            # The node has not heard this master yet: another one has decided meanwhile.
+            if now_us >= account.inherited_until_us:
+                account.inherited = 0.0
+            account.inherited_until_us = now_us + self.settings.warm_us
         if now_us < account.inherited_until_us and count.factor > account.inherited:
             account.inherited = count.factor
         last_counts = account.last_counts.get(report.node)
@@ -428,6 +448,9 @@ class SuppressMaster:
 
     def _decide(self, account: _Account, now_us: int) -> float:
         per_s, burst, share = float(account.per_s), account.burst, self._live_share
+        if account.factor > 0.0 and self._doubted_share < 1.0 and not self._minority:
+            # Until it is known whether they are cut off: they may go on with their part.
+            per_s, share = per_s * self._doubted_share, share / self._doubted_share
         if self._minority:
             per_s, burst, share = per_s * share, round(burst * share), 1.0
         if account.mean is not None:

@@ -1,0 +1,63 @@
+"""Account limits while nodes are killed, cut off, late, doubled, changed: 1,000 seeds.
+
+Each seed draws some of what may go wrong. Through it all the account that attempts up to ten times
+its limit is held to it, and afterwards neither it nor the one that conforms is worse off.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.lab.random_source import RandomSource
+from tests.cluster.faults import (
+    BEGIN_S,
+    END_S,
+    FAIR,
+    KINDS,
+    LET_GO_S,
+    MEMBERS,
+    ONE_AT_A_TIME,
+    OVER,
+    OVER_S,
+    FaultyCluster,
+    play,
+)
+from tests.prove.seeds import seeds
+
+RECOVERED_S = 4
+CHANCE = 0.4  # that a seed has one of `KINDS`
+
+
+def drawn(seed: int) -> frozenset[str]:
+    """While the members change, nothing else happens to nodes."""
+    draw = RandomSource(seed).of("kinds").draw
+    kinds = frozenset(kind for kind in KINDS if draw() < CHANCE)
+    return kinds - set(ONE_AT_A_TIME) if MEMBERS in kinds else kinds
+
+
+def broken(cluster: FaultyCluster, kinds: frozenset[str]) -> list[str]:
+    """What did not hold."""
+    after_s = END_S + RECOVERED_S
+    found = {
+        "above 1.5 limits for more than 2 s": cluster.above_s(1.5) > 2,
+        "not held": cluster.rate(BEGIN_S, END_S) > 1.25,
+        "not held afterwards": not 0.9 <= cluster.rate(after_s, LET_GO_S) <= 1.1,
+        "not let go": cluster.refusals(OVER, LET_GO_S + RECOVERED_S, OVER_S) > 0,
+        "refused though it conforms": not kinds & set(ONE_AT_A_TIME) and cluster.refusals(FAIR) > 0,
+        "refused afterwards": cluster.refusals(FAIR, after_s) > 0,
+    }
+    return [what for what, is_so in found.items() if is_so]
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=1_000, part=8))
+def test_an_account_is_held_whatever_goes_wrong(seed: int) -> None:
+    kinds = drawn(seed)
+    assert broken(play(seed, kinds), kinds) == [], sorted(kinds)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=3, part=1))
+def test_nodes_that_never_hear_each_other_hold_nobody(seed: int) -> None:
+    """The control, without any other fault."""
+    assert "not held" in broken(play(seed, (), mute=True), frozenset())
