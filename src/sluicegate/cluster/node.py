@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.cluster.account_limiter import AccountLimiter
@@ -46,6 +47,7 @@ SECOND_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
 _PROBE_S: Final = 0.25
 _KNOCK_S: Final = 1.0
+_ASKED_MAX: Final = 8  # of the others, at each probe while one does not answer
 
 
 class PeerLink(Protocol):
@@ -104,6 +106,7 @@ class ClusterNode:
         self._failing_since: dict[str, float] = {}
         self._probed_s = 0.0
         self._suspects: set[str] = set()
+        self._rounds: Iterator[str] = iter(())
         self._dead: set[str] = set()
         self._chosen: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         self._knocks: dict[str, asyncio.Task[None]] = {}
@@ -152,6 +155,7 @@ class ClusterNode:
             if name not in self._links:
                 settings = replace(self._settings, endpoints=(endpoint,))
                 self._links[name] = self._link_to(endpoint, settings, self._chance)
+        self._rounds = cycle(list(self._links))
 
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a peer; None for a report from before its last start."""
@@ -258,7 +262,10 @@ class ClusterNode:
         self._probed_s = now_s
         # Who owes a report may be on the other side of a partition, and so may this node be.
         self._suspects.update(self.limiter.silent_members(self._clock.now_us()))
-        asked = self._failing_since.keys() | self._suspects
+        if self._failing_since.keys() - self._dead:
+            # The network may be divided: who else is out of reach has a part of each account too.
+            self._suspects.update(islice(self._rounds, min(_ASKED_MAX, len(self._links))))
+        asked = (self._failing_since.keys() | self._suspects) & self._links.keys()
         self._suspects.clear()
         for member in asked - self._under_way.keys():
             self._send(member, self.limiter.probe())

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from sluicegate.apps.pubsub.channel import ChannelKey
 from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
@@ -87,6 +87,11 @@ class PubSubCluster:
         return Rendezvous(dict.fromkeys(self.names, 1.0)).owner(f"{account}/{channel}")
 
     @property
+    def urls(self) -> dict[str, str]:
+        """Where a client finds each."""
+        return {name: f"ws://127.0.0.1:{port}" for name, port in self.ports.items()}
+
+    @property
     def parts(self) -> int:
         """Of a log that all nodes share; 1 is files."""
         return PARTS if PubSubProcess.log_flags(self._folder) else 1
@@ -123,13 +128,21 @@ class PubSubCluster:
             node.child.kill()
 
 
+class Cluster(Protocol):
+    """Nodes, as a load needs them."""
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where a client finds each."""
+
+
 class Load:
     """Accounts that publish at rates of their own at all nodes, and what came of it.
 
     Nothing waits for an answer before the next is sent, so a slow node does not slow the load.
     """
 
-    def __init__(self, cluster: PubSubCluster, accounts: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster, accounts: Sequence[str]) -> None:
         self.admitted: dict[str, list[float]] = {name: [] for name in accounts}  # when
         self.refused: dict[str, list[float]] = {name: [] for name in accounts}
         self.failed: dict[str, list[float]] = {name: [] for name in accounts}
@@ -152,10 +165,8 @@ class Load:
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             for account in self._accounts:
-                for name, port in self._cluster.ports.items():
-                    client = PubSubClient(
-                        f"ws://127.0.0.1:{port}", token=token_of(account), timeout_ms=3_000
-                    )
+                for name, url in self._cluster.urls.items():
+                    client = PubSubClient(url, token=token_of(account), timeout_ms=3_000)
                     self._clients[account, name] = await stack.enter_async_context(client)
             left = list(events)
             self._began_s = loop.time()
