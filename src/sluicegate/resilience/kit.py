@@ -14,7 +14,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.policies.bulkhead import CAP_MAX, Bulkhead, BulkheadSettings
 from sluicegate.policies.fallback import Fallback, FallbackSettings
-from sluicegate.resilience.client.calls import ResilientClient
+from sluicegate.resilience.client.calls import CallObserver, ResilientClient
 from sluicegate.resilience.dependencies.dependency import Dependency
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.settings import Resilience
@@ -27,9 +27,10 @@ def build_client(
     *,
     clock: Clock | None = None,
     chance: Chance | None = None,
+    observer: CallObserver | None = None,
 ) -> ResilientClient:
     """Return a client of these settings, for the transports of `resilience.client`."""
-    return ResilientClient(settings.client, hosts, clock=clock, chance=chance)
+    return ResilientClient(settings.client, hosts, clock=clock, chance=chance, observer=observer)
 
 
 def build_dependencies(

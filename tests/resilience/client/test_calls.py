@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -132,6 +133,31 @@ def test_an_outer_client_does_not_repeat_what_an_inner_one_gave_up() -> None:
     assert attempts == [0, 1, 2]
     assert result.dont_retry
     assert outer.retry.stats().attempts == 1
+
+
+def test_what_ends_after_the_call_is_refused_and_what_has_no_name_is_called() -> None:
+    """A generator, or a coroutine that a plain callable returns, would count as a success."""
+
+    def pieces() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    async def value() -> int:
+        return 7
+
+    def call(function: Callable[[], object]) -> object:
+        return function()
+
+    client = ResilientClient()
+    for function in (pieces, later):
+        with pytest.raises(BadValue, match="returns a value"):
+            resilient(client, "search")(function)
+    with pytest.raises(BadValue, match="async def"):
+        resilient(client, "search")(partial(call, value))()
+    assert resilient(client, "search")(partial(int, "7"))() == 7
+    assert client.breaker.stats().inflight == 0
 
 
 def test_settings_are_read_from_toml_and_a_wrong_one_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
+from sluicegate.contracts.errors import BadValue
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import AsyncResilientTransport
 from sluicegate.resilience.client.metrics import dependency_families, families
@@ -22,8 +24,10 @@ from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.hosts.sources import list_source
 from sluicegate.resilience.kit import build_dependencies
 from sluicegate.resilience.server.asgi import protect
+from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.resilience.settings import resilience_settings
+from sluicegate.resilience.server.wsgi import protect as protect_wsgi
+from sluicegate.resilience.settings import Resilience, resilience_settings
 from sluicegate.resilience.tracing import ResilienceTracing
 from sluicegate.telemetry.prometheus import page
 from tests.doors.test_frameworks import served
@@ -148,3 +152,23 @@ def test_what_is_served_and_what_is_refused_has_a_span() -> None:
     assert attributes_of(well)["outcome"] == "SUCCESS"
     assert attributes_of(well)["waited_us"] >= 0
     assert attributes_of(late) == {"endpoint": "/page", "stage": "deadline", "reason": "deadline"}
+
+
+def test_every_door_takes_a_protection_of_its_kind_and_no_other() -> None:
+    """So that an observer can be given to each of them."""
+    settings = Resilience()
+    app: Any = object()
+    doors: list[tuple[Any, bool]] = [
+        (partial(protect, app), False),
+        (partial(protect_wsgi, app), True),
+        (ProtectInterceptor, True),
+        (AsyncProtectInterceptor, False),
+    ]
+    for door, threaded in doors:
+        protection = Protection(settings, threaded=threaded)
+        assert door(protection=protection).protection is protection
+        assert door(settings).protection.settings is settings
+        with pytest.raises(BadValue, match="not both"):
+            door(settings, protection=protection)
+        with pytest.raises(BadValue, match=f"threaded={threaded}"):
+            door(protection=Protection(threaded=not threaded))

@@ -5,6 +5,8 @@
 
 What the function returns is its result, and what it raises is one if `result_of_error` knows it:
 `Refused`, time-outs, broken connections. Any other error passes through, and nothing repeats it.
+
+A generator is refused when it is decorated: its work begins after the call has ended.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
+from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
@@ -28,7 +31,9 @@ def resilient(
     """Return a decorator; the breaker goes by backend and operation, or the function's name."""
 
     def decorate(function: F) -> F:
-        name = operation or function.__qualname__
+        name = operation or getattr(function, "__qualname__", type(function).__qualname__)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadValue("resilient", name, "decorate a function that returns a value")
 
         def begin() -> Request:
             return Request("", shard=backend, operation=name, criticality=class_of())
@@ -45,12 +50,16 @@ def resilient(
 
             return cast("F", call)
 
-        client.refuse_hedges(f"the plain function {function.__qualname__}")
+        client.refuse_hedges(f"the plain function {name}")
 
         @functools.wraps(function)
         def call_now(*args: Any, **kwargs: Any) -> Any:
             def attempt(_: Call) -> CallResult[Any]:
-                return CallResult(ResultKind.OK, function(*args, **kwargs))
+                value = function(*args, **kwargs)
+                if inspect.iscoroutine(value):  # of a callable that does not look like one
+                    value.close()
+                    raise BadValue("resilient", name, "decorate an `async def` that awaits it")
+                return CallResult(ResultKind.OK, value)
 
             return client.call_now(attempt, begin(), idempotent=idempotent).unwrap()
 

@@ -32,7 +32,7 @@ from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
@@ -113,10 +113,7 @@ def protect(
     `caller` names the authenticated caller of a scope. Without it all callers are strangers, and
     none may claim to be CRITICAL.
     """
-    if protection is None:
-        protection = Protection(settings)
-    elif settings is not None:
-        raise BadValue("protect.settings", settings, "give the settings or a protection, not both")
+    protection = protection_of(settings, protection, threaded=False)
     return ProtectedApp(app, protection, caller, endpoint)
 
 

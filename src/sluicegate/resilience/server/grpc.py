@@ -38,7 +38,7 @@ from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, m
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import serve
 from sluicegate.resilience.overload_mark import HANDED_ON
-from sluicegate.resilience.server.protection import Admitted, Protection
+from sluicegate.resilience.server.protection import Admitted, Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 try:
@@ -117,15 +117,19 @@ class _Door:
 
 @final
 class ProtectInterceptor(grpc.ServerInterceptor):
-    """For threaded servers. `caller(context)` names the authenticated caller."""
+    """For threaded servers. `caller(context)` names the authenticated caller.
+
+    A `protection` that is given instead of settings is made with `threaded=True`.
+    """
 
     def __init__(
         self,
         settings: Resilience | None = None,
         *,
         caller: Callable[[Any], str | None] | None = None,
+        protection: Protection | None = None,
     ) -> None:
-        self.protection = Protection(settings, threaded=True)
+        self.protection = protection_of(settings, protection, threaded=True)
         self._door = _Door(self.protection, caller)
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -172,8 +176,9 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
         settings: Resilience | None = None,
         *,
         caller: Callable[[Any], str | None] | None = None,
+        protection: Protection | None = None,
     ) -> None:
-        self.protection = Protection(settings)
+        self.protection = protection_of(settings, protection, threaded=False)
         self._door = _Door(self.protection, caller)
 
     async def intercept_service(

@@ -26,6 +26,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.concurrency import (
@@ -288,6 +289,11 @@ class Protection:
         self.light.queue.lend_to(self.heavy.queue, self._light_lends)
         self.heavy.queue.lend_to(self.light.queue, self._heavy_lends)
 
+    @property
+    def threaded(self) -> bool:
+        """Whether it is of threads; else it is of one event loop."""
+        return self._lag is None
+
     def bypasses(self, path: str) -> bool:
         """Whether nothing judges it: health and readiness, whatever the load."""
         return path in self._bypass
@@ -410,7 +416,7 @@ class Protection:
 
     def stress_lately(self) -> StressState | None:
         """Return the stress, for any thread; None if nobody has asked for anything lately."""
-        if self._lag is None:
+        if self.threaded:
             with self._lock:
                 return self.stress.read(self._clock.now_us())
         state = self.stress.stats().picture
@@ -447,6 +453,20 @@ class Protection:
 
     def _heavy_lends(self, criticality: Criticality, now_us: int) -> int:
         return self.heavy.queue.places
+
+
+def protection_of(
+    settings: Resilience | None, protection: Protection | None, *, threaded: bool
+) -> Protection:
+    """Return the protection given to a door, or a new one of these settings."""
+    if protection is None:
+        return Protection(settings, threaded=threaded)
+    if settings is not None:
+        raise BadValue("protect.settings", settings, "give the settings or a protection, not both")
+    if protection.threaded is not threaded:
+        remedy = f"make it with threaded={threaded} for this kind of server"
+        raise BadValue("protect.protection.threaded", protection.threaded, remedy)
+    return protection
 
 
 def _body_bytes(request: Request) -> int:

@@ -26,7 +26,7 @@ from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.protection import Admitted, Protection
+from sluicegate.resilience.server.protection import Admitted, Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 if TYPE_CHECKING:
@@ -88,9 +88,15 @@ def protect(
     *,
     caller: Callable[[Environ], str | None] | None = None,
     endpoint: Callable[[Environ], str] | None = None,
+    protection: Protection | None = None,
 ) -> ProtectedWsgiApp:
-    """Return the application behind a protection of these settings."""
-    return ProtectedWsgiApp(app, Protection(settings, threaded=True), caller, endpoint)
+    """Return the application behind a protection of these settings, or behind the one given.
+
+    `caller` names the authenticated caller of a request, as for ASGI; a protection that is given
+    is made with `threaded=True`.
+    """
+    protection = protection_of(settings, protection, threaded=True)
+    return ProtectedWsgiApp(app, protection, caller, endpoint)
 
 
 @final
