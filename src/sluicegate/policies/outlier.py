@@ -40,6 +40,7 @@ from sluicegate.kernels.outlier import (
     HostStats,
     HostVerdict,
     SweepSettings,
+    ejected_max,
     panics,
     slow_start,
     sweep,
@@ -49,6 +50,7 @@ from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.settings import check_ranges, wrong_setting
 
 RULE_ID: Final = "outlier"
+TOLD: Final = "ejected by others"
 HOSTS_MAX: Final = 100_000
 POISON_HOSTS_MAX: Final = 100
 P95: Final = 0.95
@@ -294,6 +296,36 @@ class Outlier:
             for verdict in verdicts:
                 listener(verdict, now_us)
         return verdicts
+
+    def found_bad(self) -> list[str]:
+        """Who is out by what was recorded here, and not since others said so."""
+        return [name for name in self.out if self._hosts[name].reason != TOLD]
+
+    def leave_out(self, hosts: Iterable[str], until_us: int, now_us: int) -> None:
+        """Eject what others have found bad, until then or until it is said again.
+
+        No more of the group than may be out: with little room, the first of them.
+        """
+        room = ejected_max(len(self._hosts), self.settings.ejected_percent_max) - len(self.out)
+        verdicts = []
+        for name in hosts:
+            host = self._hosts.get(name)
+            if host is None:
+                continue
+            if not host.ejected and room > 0:
+                room -= 1
+                host.ejected = True
+                host.until_us = until_us
+                host.reason = TOLD
+                verdicts.append(HostVerdict(name, True, until_us, host.ejections, TOLD))
+            elif host.ejected and host.reason == TOLD:
+                host.until_us = max(until_us, host.until_us)
+        if verdicts:
+            self._ejections += len(verdicts)
+            self._count()
+        for listener in self._listeners:
+            for verdict in verdicts:
+                listener(verdict, now_us)
 
     def standing(self, host: str) -> HostStanding:
         """How a host stands since the last sweep."""
