@@ -243,7 +243,7 @@ def test_the_maps_find_what_the_index_in_memory_finds(tmp_path: Path) -> None:
             digest = f"{number:064x}"
             by_hash[hashes[-1]] = digest
             index.add(hashes[-1])
-            await looks._enter(digest, "x", Request("x"))
+            await looks._examine(digest, "x", Request("x"))
         for distance in (0, 3, 4, 7, 8):
             for hash_, digest in list(by_hash.items())[:60]:
                 look = await looks.look_of(digest)

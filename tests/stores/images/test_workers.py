@@ -449,8 +449,8 @@ def test_a_worker_that_talks_nonsense_is_ended(
     async def story() -> None:
         async with opened(workers=1) as workers:
             (pid,) = workers.pids
-            # A picture that is well got no picture either, so this one is not to blame.
-            with pytest.raises(Unavailable, match="a picture that is well either"):
+            # The good picture could not be made either, so this one is not to blame.
+            with pytest.raises(Unavailable, match="a good picture either"):
                 await workers.process(JPEG, SPEC)
             assert not is_there(pid)
 

@@ -1,11 +1,10 @@
 """Collect: find what nothing refers to any more, and check all that is referred to.
 
 Mark: every content of a URL or an upload, the one whose variants it shares (`looks.py`), and every
-variant of these. Sweep: what is not
-marked is condemned; what still is not marked in a later run, begun a grace period after, is gone
-and its blob deleted. Both are swaps, so a writer that has taken it up meanwhile keeps it
-(`contents.py` has the writer's side). Blobs without a record, which a killed writer leaves, are
-noted, and claimed in a later run in the same way.
+variant of these. Sweep: what is not marked is condemned; what still is not marked in a later run,
+begun a grace period after, is gone and its blob deleted. Both are swaps, so a writer that has taken
+it up meanwhile keeps it (`contents.py` has the writer's side). Blobs without a record, which a
+killed writer leaves, are noted, and claimed in a later run in the same way.
 
     run     1                          2, a grace period later       3, another one later
     record  live -> condemned          condemned -> gone             gone -> none
@@ -274,15 +273,17 @@ class Collector:
                     await self._maps.swap_content(digest.hex(), raw, None)
             elif digest in marked:
                 if record.state == CONDEMNED:
-                    found.spared += await self._turn(digest, raw, record, LIVE)
+                    found.spared += await self._set_state(digest, raw, record, LIVE)
             elif due and record.state == LIVE:
-                found.condemned += await self._turn(digest, raw, record, CONDEMNED)
-            elif due and await self._turn(digest, raw, record, GONE):
+                found.condemned += await self._set_state(digest, raw, record, CONDEMNED)
+            elif due and await self._set_state(digest, raw, record, GONE):
                 await self._contents.delete(blob_name(digest.hex(), record.generation))
                 found.removed += 1
                 found.bytes_removed += record.size
 
-    async def _turn(self, digest: bytes, raw: bytes, record: ContentRecord, state: str) -> bool:
+    async def _set_state(
+        self, digest: bytes, raw: bytes, record: ContentRecord, state: str
+    ) -> bool:
         after = record._replace(state=state, since_us=self._clock.now_us())
         return await self._maps.swap_content(digest.hex(), raw, after)
 

@@ -135,7 +135,7 @@ class Looks:
         """The original whose variants are served for this one: itself, or one that was first."""
         look = await self.look_of(digest)
         if look is None:
-            look = await self._enter(digest, url, request)
+            look = await self._examine(digest, url, request)
         return look.same_as or digest
 
     async def stand_alone(self, digest: str) -> None:
@@ -176,7 +176,7 @@ class Looks:
             digest, url = next(iter(self._waiting.items()))
             try:
                 if await self.look_of(digest) is None:
-                    await self._enter(digest, url, Request(url, criticality=Criticality.BULK))
+                    await self._examine(digest, url, Request(url, criticality=Criticality.BULK))
             except SluicegateError:  # there is no room now; its next variant brings it back
                 self.counts.failed += 1
             except Exception:
@@ -184,7 +184,7 @@ class Looks:
                 _log.exception("looking at %s", url)
             self._waiting.pop(digest, None)
 
-    async def _enter(self, digest: str, url: str, request: Request) -> LookRecord:
+    async def _examine(self, digest: str, url: str, request: Request) -> LookRecord:
         info = await self._describe(digest, request)
         colours, size = info.colours.hex(), (info.width, info.height)
         now_us = self._clock.now_us()

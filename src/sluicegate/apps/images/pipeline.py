@@ -447,7 +447,7 @@ class ImagePipeline:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
         record = await self.maps.variant(original, engine, text)
-        # Made while this one was on its way here; but for a failure that is over.
+        # Another request may have made it meanwhile; a failure whose time is over is no result.
         if record is not None and not again and self._holds(record):
             return _Variant(record)
         data: bytes | None = None

@@ -1,4 +1,4 @@
-"""Room: the bytes that all downloads under way hold together, bounded. One file, one account.
+"""Room: the bytes that all downloads under way hold together, bounded.
 
 A download takes room for what has come, in steps, never for what an origin says that will come:
 who claims 32 MiB and sends nothing holds none. Where there is no room it waits in line, which stops

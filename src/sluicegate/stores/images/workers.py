@@ -6,7 +6,8 @@ So each job runs in a process of its own for as long as it takes:
 - longer than `job_us`: the process is killed, and the job failed (`timeout`);
 - over its memory, or a crash: the job alone fails (`too_large`, `corrupt`), once a second process
   has died of it as well, since the first may have been killed for something else, and a third has
-  not died of a picture that is well: where the library is broken, no image is (`Unavailable`);
+  made a picture that is known to be good: where the library is broken, no image is to blame
+  (`Unavailable`);
 - after `jobs_max` jobs a process is replaced, so that nothing it leaks adds up.
 
 Jobs wait in line for a free process, `queue_max` at most; the next one is `Unavailable`, which says
@@ -44,11 +45,11 @@ from sluicegate.stores.images.settings import ImageWorkerSettings
 T = TypeVar("T")
 _MICROSECONDS: Final = 1_000_000
 # Sixteen by sixteen pixels, all of them grey.
-_WELL: Final = b64decode(
+_GOOD_PICTURE: Final = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAAEU"
     "lEQVR42mNsYEAFTAwjWgAAmZAAoFDIQrAAAAAASUVORK5CYII="
 )
-_WELL_JOB: Final = job_of(_WELL, parse_spec("w=8,format=webp"))
+_GOOD_JOB: Final = job_of(_GOOD_PICTURE, parse_spec("w=8,format=webp"))
 
 
 class ImageWorkersStats(NamedTuple):
@@ -214,19 +215,19 @@ class ImageWorkers:
                 failure = died.failure
         if self._closed or failure is None:
             raise _closed()
-        await self._prove_well(slot, failure)
+        await self._check_health(slot, failure)
         raise failure
 
-    async def _prove_well(self, slot: _Slot, failure: ImageFailure) -> None:
-        """Have the next process make a picture that is well; `Unavailable` if it cannot."""
+    async def _check_health(self, slot: _Slot, failure: ImageFailure) -> None:
+        """Have the next process make the good picture; `Unavailable` if it cannot."""
         worker = await self._spawn_in(slot)
         try:
             async with asyncio.timeout(self.settings.job_us / _MICROSECONDS):
-                await worker.ask(_WELL_JOB, read_processed)
+                await worker.ask(_GOOD_JOB, read_processed)
         except (TimeoutError, ImageFailure, WorkerDiedError):
             slot.worker = None
             await worker.kill()
-            remedy = "they cannot make a picture that is well either; restart the service"
+            remedy = "they cannot make a good picture either; restart the service"
             raise Unavailable(WHAT, f"{failure.detail}; {remedy}") from None
 
     async def _replace(self, slot: _Slot) -> None:
