@@ -544,6 +544,14 @@ def test_who_reads_slowly_gets_all_of_it() -> None:
     run(story)
 
 
+def test_of_a_header_that_is_there_twice_the_first_is_its_value() -> None:
+    headers = [(b"accept", b"image/webp"), (b"host", b"a"), (b"accept", b"*/*")]
+    asked = HttpRequest("GET", "/", b"", headers, PeerInfo("h", 1, Address("h", 1)))
+    assert asked.header(b"accept") == b"image/webp"
+    assert asked.header(b"range") == b""
+    assert [asked.count(one) for one in (b"accept", b"host", b"range")] == [2, 1, 0]
+
+
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(BadValue, match=r"http\.headers_max: 0"):
         HttpSettings(headers_max=0)
