@@ -89,11 +89,10 @@ def capacity(slots: int, work_us: int) -> float:
 
 @pytest.mark.parametrize("even", [True, False], ids=["even", "memoryless"])
 @pytest.mark.parametrize("load", [1.5, 5.0])
-@pytest.mark.parametrize("size", first(1, [(8, 10_000), (32, 10_000), (4, 2_000)]))
+@pytest.mark.parametrize(("slots", "work_us"), first(1, [(8, 10_000), (32, 10_000), (4, 2_000)]))
 def test_under_overload_the_line_leaves_the_engine_and_as_much_is_done(
-    size: tuple[int, int], load: float, even: bool
+    slots: int, work_us: int, load: float, even: bool
 ) -> None:
-    slots, work_us = size
     most = capacity(slots, work_us)
     numbers = []
     for seed in range(5):  # chance may turn down a try now and then

@@ -61,11 +61,8 @@ def test_with_all_places_whatever_the_engine_can_do_that_is_lost(seed: int) -> N
     assert losses_of_overload(play(overload(seed, KvSettings(find_places=False)), seed))
 
 
-@pytest.mark.parametrize("world", first(1, [(3, 0.5), (0, 0.5), (1, 0.5), (3, 1.5)]))
-def test_a_wrong_guess_of_what_the_engine_can_do_at_once_is_mended(
-    world: tuple[int, float],
-) -> None:
-    seed, guess = world
+@pytest.mark.parametrize(("seed", "guess"), first(1, [(3, 0.5), (0, 0.5), (1, 0.5), (3, 1.5)]))
+def test_a_wrong_guess_of_what_the_engine_can_do_at_once_is_mended(seed: int, guess: float) -> None:
     assert losses_of_overload(play(overload(seed, guess=guess), seed)) == []
 
 

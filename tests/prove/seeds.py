@@ -19,9 +19,13 @@ def seeds(full: int, part: int) -> range:
 
 
 def first(count: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters: the first `count` of them are tested in every run, and the others are proofs."""
-    every = list(values)
-    return every[:count] + [pytest.param(one, marks=pytest.mark.prove) for one in every[count:]]
+    """Parameters: the first `count` of them are tested in every run, and the others are proofs.
+
+    A tuple is a value for each of several names.
+    """
+    every = [one if isinstance(one, tuple) else (one,) for one in values]
+    proofs = [pytest.param(*one, marks=pytest.mark.prove) for one in every[count:]]
+    return [pytest.param(*one) for one in every[:count]] + proofs
 
 
 def whole() -> bool:

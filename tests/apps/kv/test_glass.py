@@ -52,11 +52,10 @@ def test_a_dispatcher_obeys_and_enforces_again(tmp_path: Path) -> None:
     with KvProcess(tmp_path, *flags) as dispatcher:
 
         def refused(name: str) -> bool:
-            client = dispatcher.redis(token_of(name))
-            pipe = client.pipeline(transaction=False)
-            for at in range(60):
-                pipe.get(f"shops:{at}")
-            answers = pipe.execute(raise_on_error=False)
+            with dispatcher.redis(token_of(name)) as client, client.pipeline(False) as pipe:
+                for at in range(60):
+                    pipe.get(f"shops:{at}")
+                answers = pipe.execute(raise_on_error=False)
             return any("LIMITED" in str(one) for one in answers)
 
         assert refused("ann")

@@ -310,8 +310,7 @@ def test_a_rule_that_does_harm_is_stopped_from_outside_and_comes_back(tmp_path: 
         assert done.returncode == 0, done.stderr
 
     flags = ("--rules", str(rules), "--shed", "off", "--glass", store)
-    with LimiterProcess(tmp_path, *flags) as limiter:
-        client = redis.Redis(port=limiter.port)
+    with LimiterProcess(tmp_path, *flags) as limiter, redis.Redis(port=limiter.port) as client:
 
         def throttled() -> bool:
             answer = client.execute_command("CL.THROTTLE", "ann", 0, 1, 3600)  # type: ignore[no-untyped-call]
