@@ -313,7 +313,7 @@ def test_a_rule_that_does_harm_is_stopped_from_outside_and_comes_back(tmp_path: 
     with LimiterProcess(tmp_path, *flags) as limiter, redis.Redis(port=limiter.port) as client:
 
         def throttled() -> bool:
-            answer = client.execute_command("CL.THROTTLE", "ann", 0, 1, 3600)  # type: ignore[no-untyped-call]
+            answer = client.execute_command("CL.THROTTLE", "ann", 0, 1, 3600)
             return bool(answer[0])
 
         with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
