@@ -36,6 +36,7 @@ def test_two_pages_hear_each_other_and_what_comes_is_text(
         one.get_by_label("Message").fill(HOSTILE)
         one.get_by_role("button", name="Publish").click()
         expect(one.locator("#result")).to_contain_text("Accepted at ")
+        expect(one.get_by_label("Message")).to_have_value("")
         for page in (one, two):
             expect(page.locator("#messages li").first).to_have_text(HOSTILE)
             assert page.locator("#messages img").count() == 0
@@ -49,6 +50,30 @@ def test_two_pages_hear_each_other_and_what_comes_is_text(
         keep(one, "pubsub")
         two.close()
         expect(one.locator("#members")).to_have_text("nobody")
+        one.get_by_label("Channel").fill("empty")
+        one.get_by_role("button", name="Subscribe").click()
+        expect(one.locator("#state")).to_have_text("Subscribed to empty.")
+        expect(one.locator("#messages li")).to_have_count(0)
+
+
+def test_what_is_refused_stays_in_its_field(chromium: Browser, tmp_path: Path) -> None:
+    with (
+        PubSubProcess(tmp_path, "--channel-rate", "1") as server,
+        looking(chromium, server.url) as (page, _),
+    ):
+        page.goto("/")
+        page.get_by_role("button", name="Subscribe").click()
+        expect(page.locator("#state")).to_have_text("Subscribed to news.")
+        for turn in range(20):
+            page.evaluate("document.getElementById('result').textContent = ''")
+            page.get_by_label("Message").fill(f"number {turn}")
+            page.get_by_role("button", name="Publish").click()
+            expect(page.locator("#result")).to_contain_text("ccepted")
+            if "Not accepted" in (page.locator("#result").text_content() or ""):
+                break
+        else:
+            pytest.fail("one message a second was never refused")
+        expect(page.get_by_label("Message")).to_have_value(f"number {turn}")
 
 
 def test_a_page_goes_on_after_the_service_was_killed(chromium: Browser, tmp_path: Path) -> None:

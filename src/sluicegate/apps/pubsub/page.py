@@ -100,7 +100,10 @@ function connect() {
 }
 part("subscribe").onsubmit = (event) => {
   event.preventDefault();
-  if (channel !== part("channel").value) after = null, member = "";
+  if (channel !== part("channel").value) {
+    after = null, member = "";
+    part("messages").replaceChildren();
+  }
   channel = part("channel").value;
   connect();
 };
@@ -117,10 +120,11 @@ part("publish").onsubmit = (event) => {
     "Not sent: not connected."; return; }
   const data = part("data").value;
   ask({type: "publish", channel, data}, (message) => {
-    part("result").textContent = message.type === "accepted"
+    const accepted = message.type === "accepted";
+    part("result").textContent = accepted
       ? "Accepted at " + message.position + "." : "Not accepted: " + message.problem.detail;
+    if (accepted && part("data").value === data) part("data").value = "";
   });
-  part("data").value = "";
 };
 """
 _BODY: Final = (
