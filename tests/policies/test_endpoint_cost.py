@@ -7,7 +7,7 @@ from sluicegate.policies.endpoint_cost import MAGNITUDES, OTHERS, RECENT_US, End
 
 
 def cost(**rules: bool) -> EndpointCost:
-    return EndpointCost(heavy_us=1_000, light_max=4, endpoints_max=8, rules=rules)
+    return EndpointCost(heavy_us=1_000, places=8, light_max=4, endpoints_max=8, rules=rules)
 
 
 def test_an_endpoint_is_heavy_while_its_work_takes_long() -> None:
@@ -61,6 +61,20 @@ def test_quick_work_that_comes_in_a_crowd_is_not_sent_behind_heavy_work() -> Non
     assert found.is_heavy("quick", 22_000)  # no longer quick: it keeps to its share
 
 
+def test_a_crowd_keeps_to_its_share_beside_work_that_would_wait_long_for_its_places() -> None:
+    """Of 8 places with work of 100 one comes free each 12.5: too long beside 1, not beside 2."""
+    found = cost()
+    for took_us, heavy in ((2, False), (1, True)):
+        other = f"/{took_us}"
+        found.enter_light(other, 0)
+        found.learn(other, took_us, 0)
+        found.enter_light(other, 0)  # its mean was not known when it came first
+        found.learn("crowd", 100, 0)
+        for _ in range(4):
+            found.enter_light("crowd", 0)
+        assert found.is_heavy("crowd", 0) is heavy
+
+
 def test_beside_heavy_ones_alone_an_endpoint_may_have_all_light_places() -> None:
     found = cost()
     for _ in range(4):
@@ -103,7 +117,7 @@ def test_invented_endpoints_share_one_place_in_memory() -> None:
 
 
 def test_light_work_has_a_line_for_each_eighth_of_what_is_heavy() -> None:
-    cost = EndpointCost(heavy_us=512_000, light_max=4, endpoints_max=8, rules={})
+    cost = EndpointCost(heavy_us=512_000, places=8, light_max=4, endpoints_max=8, rules={})
     assert cost.magnitude("/new") == MAGNITUDES[0]
     assert cost.mean_us("/new") == 64_000
     for took_us, name in ((64_001, 0), (64_000, 1), (8_001, 1), (8_000, 2), (1_000, 3), (1, 3)):

@@ -268,6 +268,7 @@ class Protection:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._cost = EndpointCost(
             heavy_us=settings.heavy_us,
+            places=settings.queue.places,
             light_max=max(1, int(settings.queue.places * settings.light_share)),
             endpoints_max=settings.endpoints_max,
             rules={
