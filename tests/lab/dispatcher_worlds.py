@@ -20,6 +20,7 @@ STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
+KNOWN_SHORT_US: Final = 2 * US  # by then the time of work is known
 GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
 GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
 GOODPUT_MIN: Final = 0.85
@@ -198,6 +199,28 @@ def cold(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
         settings=settings,
         slots=slots,
         work_us=work_us,
+    )
+
+
+def short_deadline(deadline_us: int, settings: KvSettings = SHIPPED) -> KvRig:
+    """Memoryless work at nine tenths of the capacity, of which a fifth has a short deadline."""
+    per_s = 0.9 * 8 * US / 10_000
+    shares = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=member.name,
+                arrivals=Poisson(share * per_s),
+                criticality=member,
+                deadline_us=deadline_us if member is Criticality.DEGRADED else None,
+            )
+            for member, share in shares
+        ),
+        span_us=KNOWN_SHORT_US + 3 * US,
+        settings=settings,
+        slots=8,
+        work_us=10_000,
+        even_work=False,
     )
 
 

@@ -13,6 +13,7 @@ from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
     GREEDY_BEGIN_US,
     GREEDY_END_US,
+    KNOWN_SHORT_US,
     WELL_US_MAX,
     cold,
     greedy,
@@ -21,6 +22,7 @@ from tests.lab.dispatcher_worlds import (
     losses_of_overload,
     overload,
     recovery_us,
+    short_deadline,
     slow_down,
     stall,
     stalls,
@@ -44,6 +46,12 @@ def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
     assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
+
+
+def test_a_deadline_of_five_times_the_work_is_tried_though_some_of_it_takes_longer() -> None:
+    """By the p99 of what work takes 68% of it was served, and 99% by the median."""
+    found = play(short_deadline(50_000), 1)
+    assert found.served(KNOWN_SHORT_US, found.rig.span_us, 1) > 0.9
 
 
 @pytest.mark.parametrize("seed", STALLS_LEFT_A_DEBT)
