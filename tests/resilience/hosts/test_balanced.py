@@ -19,7 +19,7 @@ from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.hosts.sources import list_source
 
-CALLS: Final = 600
+CALLS: Final = 400
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 FAILING: Final = b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n"
 
