@@ -15,7 +15,8 @@ a line is marked doubtful if this process was busy or late.
     costly-refusal  ten times the load, and each refusal takes 5% of a piece of work; clients that
                     send 1.5 and 2 times (the default) what is answered
     slow-dependency many requests need a dependency that becomes 50 times slower, in a service with
-                    four places; behind `protect` as it comes; and where 50 times slower is 25 ms
+                    four places; behind `protect` as it comes; and where it becomes slow, but not
+                    heavy: it takes 100 ms, of 1 s from which on work is heavy
 
 The bars: recovery within 1 s with our client and 2 s with one that repeats whatever fails, at most
 1.15 requests for each call; 1% of work wasted; goodput 0.95; 99.9% of the other endpoint's requests
@@ -151,10 +152,12 @@ def settings(service: Service) -> Resilience:
     """Return those of a protected one: behind another, what was begun there is finished."""
     return Resilience(
         queue=QueueSettings(places=service.places, form="none" if service.behind else "codel"),
-        watermark=WatermarkSettings(high=8 * SLOTS, low=SLOTS),
+        # Below `low` a crowd may join a line that is not the one that stands too high.
+        watermark=WatermarkSettings(high=8 * SLOTS, low=SLOTS * (2 if service.dependency else 1)),
         deadline=DeadlineSettings(
             assumed_us=service.assumed_us, quantile=0.5 if service.behind else 0.99
         ),
+        heavy_us=4 * 250_000 if service.dependency_s < 0.005 else 250_000,
         endpoints={"/work": EndpointSettings(weight="light")} if not service.dependency else {},
     )
 
@@ -510,12 +513,12 @@ async def costly_refusal(bars: Bars) -> None:
 
 async def slow_dependency(bars: Bars) -> None:
     """Many of the requests need what becomes 50 times slower."""
-    for kind, dependency_s, rate in (
-        ("protected", 0.005, 100.0),
-        ("as-it-comes", 0.005, 250.0),
-        ("protected", 0.0005, 400.0),
-        ("fifo", 0.005, 100.0),
-        ("fifo", 0.0005, 400.0),
+    for kind, dependency_s, rate, beside_rate, span_s in (
+        ("protected", 0.005, 100.0, 100.0, 10.0),
+        ("as-it-comes", 0.005, 250.0, 100.0, 10.0),
+        ("protected", 0.002, 100.0, 25.0, 40.0),
+        ("fifo", 0.005, 100.0, 100.0, 10.0),
+        ("fifo", 0.002, 100.0, 25.0, 40.0),
     ):
         service = Service(kind, dependency=True, dependency_s=dependency_s)
         with running(service) as port:
@@ -523,7 +526,7 @@ async def slow_dependency(bars: Bars) -> None:
                 needs = await stack.enter_async_context(asking(port, "/needs", None))
                 beside = await stack.enter_async_context(asking(port, "/beside", None))
                 _, load = await asyncio.gather(
-                    send_at(needs, rate, 10.0), send_at(beside, 100.0, 10.0)
+                    send_at(needs, rate, span_s), send_at(beside, beside_rate, span_s)
                 )
         text = f"{kind}, {1e3 * SLOWER * dependency_s:.0f} ms: {load.goodput:.2%} of the others "
         text += f"answered; {load.failures}{load.doubtful}"
