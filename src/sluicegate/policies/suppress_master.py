@@ -191,6 +191,7 @@ class _Account:
         "mean",
         "per_s",
         "used_us",
+        "warm_until_us",
         "windows",
     )
 
@@ -209,6 +210,7 @@ class _Account:
         self.held = False  # found over, and its excess is neither made up nor past
         self.inherited = 0.0
         self.inherited_until_us = 0
+        self.warm_until_us = 0  # until when every node's word is inherited
         self.used_us = 0
 
     def add_admitted(self, count: float, now_us: int) -> None:
@@ -310,6 +312,9 @@ class SuppressMaster:
         """Leave their parts of so many to members that may be cut off and serving."""
         self._absent = frozenset(absent)
         self._members = max(members, len(self._absent) + 1)
+        if self._minority and not minority:
+            for account in self._accounts.values():  # what it said for its side alone is past
+                account.warm_until_us = account.inherited_until_us = 0
         self._minority = minority
         self._update_live_share(now_us)
 
@@ -381,10 +386,10 @@ class SuppressMaster:
         account.used_us = now_us
         if report.generation == 0 and count.factor > account.factor:
             # The node has not heard this master yet: another one has decided meanwhile.
-            if now_us >= account.inherited_until_us:
-                account.inherited = 0.0
+            before = account.inherited if now_us < account.inherited_until_us else 0.0
+            account.inherited = max(before, count.factor)
             account.inherited_until_us = now_us + self.settings.warm_us
-        if now_us < account.inherited_until_us and count.factor > account.inherited:
+        elif now_us < account.warm_until_us and count.factor > account.inherited:
             account.inherited = count.factor
         last_counts = account.last_counts.get(report.node)
         if last_counts is None or last_counts.boot != report.boot:
@@ -424,6 +429,7 @@ class SuppressMaster:
         if now_us - account.used_us > self.settings.valid_us:  # another one may have had it
             account.inherited = 0.0
             account.inherited_until_us = now_us + self.settings.warm_us
+            account.warm_until_us = account.inherited_until_us
         return account
 
     def _factor(self, name: str, account: _Account, now_us: int) -> AccountFactor:
