@@ -357,6 +357,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "dispatcher",
     ),
     Mutant(
+        "the floor of the queue owes nothing",
+        "kernels/weighted_queue.py",
+        "owed = rank.owed + cost * rank.floor",
+        "owed = rank.owed",
+        "every class has samples",
+        "dispatcher",
+    ),
+    Mutant(
         "who has too little time is never tried",
         "policies/deadline.py",
         "            if 0 <= now_us - time.admitted_us < self.settings.probe_us:",
