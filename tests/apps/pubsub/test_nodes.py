@@ -229,6 +229,8 @@ def test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else(
         until(lambda: n3.publish(dead, "again", ANN)[0] == 200, "n1 to be back")
         assert of_dead.take(1) == ["again"]
         assert idle.take(1) == ["again"]
+        at = f"/v1/channels/{dead}/messages"
+        until(lambda: n2.ask(at, token=ANN)[0] == 200, "the other node to know that n1 is back")
         page = n2.history(dead, after=positions[1], token=ANN)
         assert [one["data"] for one in page["messages"]] == [2, 3, 4, "last", "again"]
 
