@@ -53,7 +53,7 @@ def broken(cluster: FaultyCluster, kinds: frozenset[str]) -> list[str]:
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("seed", seeds(full=1_000, part=8))
+@pytest.mark.parametrize("seed", seeds(full=1_000, part=3))
 def test_an_account_is_held_whatever_goes_wrong(seed: int) -> None:
     kinds = drawn(seed)
     assert broken(play(seed, kinds), kinds) == [], sorted(kinds)

@@ -267,9 +267,9 @@ class ClusterNode:
             self._suspects.update(islice(self._rounds, min(_ASKED_MAX, len(self._links))))
         asked = (self._failing_since.keys() | self._suspects) & self._links.keys()
         self._suspects.clear()
-        for member in asked - self._under_way.keys():
+        for member in sorted(asked - self._under_way.keys()):
             self._send(member, self.limiter.probe())
-        for member in self._failing_since.keys() - self._knocks.keys():
+        for member in sorted(self._failing_since.keys() - self._knocks.keys()):
             knock = asyncio.get_running_loop().create_task(self._knock(member))
             self._knocks[member] = knock
 
