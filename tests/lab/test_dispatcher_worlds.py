@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sluicegate.apps.kv import chain
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.permit import Outcome
@@ -150,8 +151,12 @@ def test_one_ladder_of_prices_for_everything_is_found() -> None:
 def test_taking_what_was_cut_off_for_what_was_done_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By the p99, as `protect` asks for it; the median of the dispatcher bears it."""
+
     def record_cut(self: deadline._ServiceTime, service_us: int, now_us: int) -> None:
         self.times.add(service_us, now_us)
 
+    monkeypatch.setattr(chain, "DEADLINE_QUANTILE", 0.99)
+    sound = [seed for seed in range(12) if recovery_us(play(stall(seed), seed)) <= WELL_US_MAX]
     monkeypatch.setattr(deadline._ServiceTime, "record_cut", record_cut)
-    assert any(recovery_us(play(stall(seed), seed)) > WELL_US_MAX for seed in range(12))
+    assert any(recovery_us(play(stall(seed), seed)) > WELL_US_MAX for seed in sound)

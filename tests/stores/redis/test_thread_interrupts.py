@@ -118,7 +118,8 @@ def test_an_interrupt_at_any_point_leaves_the_turn_to_others(
 ) -> None:
     with threads_on(redis_server.url + PATIENT) as store:
         alone(store, "warm")
-        points = interrupted(partial(work, store), "warm", at=0).points
+        # Of several, the fewest: a reply that comes in pieces has more points.
+        points = min(interrupted(partial(work, store), "warm", at=0).points for _ in range(5))
         assert points > 20
         missed = 0
         for at in range(1, points + 1):
@@ -131,7 +132,6 @@ def test_an_interrupt_at_any_point_leaves_the_turn_to_others(
             assert len(left) == 4, interrupter.place
             assert left[0] in {999, 998}, interrupter.place
             assert left[-1] in {996, 995}, interrupter.place
-        # A reply that comes in fewer pieces than the first one did has fewer points.
         assert missed * 4 <= points
 
 

@@ -57,6 +57,9 @@ _MS: Final = 1_000
 _READ: Final = read_weights(0.25 / 1_024, 0.1, 0.1)
 _WRITE: Final = write_weights(1.0, 0.1, 0.1)
 # A place in a plain pool is waited for as long as whoever asks waits.
+# Before a short line in the order of classes, and not behind a long one: by the p99 short deadlines
+# were refused of DEGRADED while BULK was served.
+DEADLINE_QUANTILE: Final = 0.5
 _PLACES_GROWTH: Final = 4  # times those at first, at most
 _PLAIN_WAIT_US: Final = 3_600_000_000
 
@@ -91,9 +94,7 @@ class PolicyChain:
         self.deadline = Deadline(
             DeadlineSettings(
                 default_us=settings.deadline_ms * _MS,
-                # Before a short line in the order of classes, and not behind a long one: by the p99
-                # short deadlines were refused of DEGRADED while BULK was served.
-                quantile=0.5,
+                quantile=DEADLINE_QUANTILE,
                 by_shard=True,
                 operations_max=NEEDS_MAX,
             )
