@@ -48,7 +48,7 @@ header > div { align-items: center; display: flex; flex-wrap: wrap; gap: 4px 20p
 header strong { font-size: 16px; }
 nav { display: flex; flex-wrap: wrap; gap: 2px 4px; }
 @media (min-width: 900px) { nav { flex: 1 1 0; } }
-nav a { border-radius: 6px; padding: 6px 8px; text-decoration: none; }
+nav a { border-radius: 6px; padding: 6px; text-decoration: none; }
 nav a[aria-current] { background: var(--soft); color: var(--ink); font-weight: 600; }
 header form, header .state { margin-left: auto; }
 header .state + form { margin-left: 0; }
