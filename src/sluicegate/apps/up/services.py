@@ -40,7 +40,7 @@ class UpService(NamedTuple):
 
 
 def glass_url(folder: Path) -> str:
-    """Where the console's Emergency page stops what the limiter enforces."""
+    """Where the console's Emergency page stops what limiter and dispatcher enforce."""
     return f"file:{folder / 'glass.json'}"
 
 
