@@ -233,6 +233,7 @@ def test_it_finds_what_reading_all_rules_finds(
             rules.append((path, payload and f"{payload}{len(rules)}"))
     index = RuleIndex(rules)
     assert len(index) == len(rules)
+    assert sorted(index.payloads()) == sorted(payload for _, payload in rules if payload)
     assert index.find(descriptor) == slow_find(rules, descriptor)
     for path, _ in rules:  # and what each rule was written for
         words = [(key, "a" if value is None else value) for key, value in path]

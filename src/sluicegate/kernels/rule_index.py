@@ -41,7 +41,7 @@ Bounds: `depth_max` steps a path, `tries_max` glob tries a step; rules only by m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar, cast, final
 
 from sluicegate.kernels.bounds import within
@@ -69,6 +69,17 @@ class _Place(Generic[P]):
         self.exact: dict[str, object] | None = None
         self.loose: _Loose[P] | None = None
         self.more: dict[str, _Place[P]] | None = None
+
+    def ways(self) -> Iterator[object]:
+        """Where the ways on lead: places, and the payloads of exact values that end a path."""
+        if self.exact is not None:
+            yield from self.exact.values()
+        if self.loose is not None:
+            yield from self.loose.glob_places
+            if self.loose.any_value is not None:
+                yield self.loose.any_value
+        if self.more is not None:
+            yield from self.more.values()
 
 
 @final
@@ -114,6 +125,22 @@ class RuleIndex(Generic[P]):
 
     def __len__(self) -> int:
         return self._count
+
+    def payloads(self) -> Iterator[P]:
+        """The payload of each rule that has one; those that begin alike stand together."""
+        # A list and not a call within a call: paths may be longer than the stack is deep.
+        ways: list[Iterator[object]] = [iter([self._root])]
+        while ways:
+            found = next(ways[-1], None)
+            if found is None:
+                ways.pop()
+            elif isinstance(found, _Place):
+                place = cast("_Place[P]", found)
+                if place.payload is not None:
+                    yield place.payload
+                ways.append(place.ways())
+            else:
+                yield cast("P", found)
 
     def find(self, descriptor: Sequence[tuple[str, str]]) -> P | None:
         """The payload of the rule for this descriptor, or None if no rule applies."""

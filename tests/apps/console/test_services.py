@@ -20,6 +20,14 @@ RULES = "version: 1\nrules:\n" + "".join(
     f'  - {{rule_id: rule-{n}, resource_path: "/<b>/{n}", limit: {n + 1}, window: 1m}}\n'
     for n in range(120)
 )
+MESH = """
+domain: edge
+descriptors:
+  - key: path
+    value: /api/*
+    descriptors:
+      - {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+"""
 ODD = (HOSTILE, "\u202eevil", "a" * 10_000, "\ud800")
 
 
@@ -45,7 +53,8 @@ def console(
 ) -> Iterator[ConsoleProcess]:
     folder = tmp_path_factory.mktemp("services")
     nodes = [flag for node in cluster.nodes.values() for flag in ("--services", node.url)]
-    flags = ("--rules", rules_file(folder, RULES), "--dlq", f"files:{folder}/letters")
+    files = (rules_file(folder, RULES), rules_file(folder, MESH, "mesh.yaml"))
+    flags = ("--rules", files[0], "--rules", files[1], "--dlq", f"files:{folder}/letters")
     with (
         LimiterProcess(folder, *flags) as limiter,
         ConsoleProcess(
@@ -63,7 +72,7 @@ def test_rules_are_found_by_letters_page_by_page_and_shown_with_counts(
     console: ConsoleProcess,
 ) -> None:
     page = console.page("/rules?q=rule-")
-    assert "Of 120 rules" in page
+    assert "Of 121 rules" in page
     assert page.count('href="/rules?rule=') == 50
     follows = page.partition("after=")[2].partition('"')[0]
     assert console.page(f"/rules?q=rule-&after={follows}").count('href="/rules?rule=') == 50
@@ -72,6 +81,12 @@ def test_rules_are_found_by_letters_page_by_page_and_shown_with_counts(
     assert "1 in 60 s" in page
     assert page.count('<td class="number">1</td>') == 2  # allowed once, refused once
     assert "No limiter that answers has this rule" in console.page("/rules?rule=none")
+    page = console.page("/rules?q=/api/")  # one of Envoy's format
+    assert page.count('href="/rules?rule=') == 1
+    assert '<td class="name">edge</td>' in page
+    page = console.page("/rules?rule=edge%2Fpath%3D%252Fapi%252F*%2Fuser")
+    assert "5 in 60 s" in page
+    assert "sliding_window, per path, user" in page
     for path in ("/rules?q=<b>", "/rules?rule=rule-1"):
         assert "<b>/" not in console.page(quote(path, safe="/?=&"))
     assert console.ask("/rules?after=x")[0] == 400

@@ -75,3 +75,41 @@ def test_a_limiter_answers_with_terms_and_counts(tmp_path: Path) -> None:
         for bad, field in (("count=0", "count"), ("after=x", "after"), ("q=" + "a" * 300, "q")):
             status, problem = limiter.ask(f"/v1/rules?{bad}")
             assert (status, problem["field"]) == (400, field)
+
+
+MESH = """
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: tenant
+    value: acme
+    descriptors:
+      - {key: path, value: /api/*, rate_limit: {unit: hour, requests_per_unit: 50}}
+  - {key: banned, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: staff, rate_limit: {unlimited: true}}
+"""
+
+
+def test_rules_of_envoys_format_are_found_behind_our_own(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(RULES, "utf-8")
+    (folder / "mesh.yaml").write_text(MESH, "utf-8")
+    book = ServiceRuleSet.load([str(folder)])
+    for count in (1, 3):
+        assert all_found(book, "acme", count) == ["edge/tenant=acme/path=%2Fapi%2F*"]
+        assert all_found(book, "/api/*", count) == ["edge/tenant=acme/path=%2Fapi%2F*"]
+    assert len(all_found(book, "", 200)) == len(book) == 2_504
+    with LimiterProcess(tmp_path, "--rules", str(folder)) as limiter:
+        asked = {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}
+        for _ in range(3):
+            limiter.ask("/json", asked)
+        (user,) = limiter.ask("/v1/rules?name=edge%2Fuser")[1]["rules"]
+        assert (user["domain"], user["per"], user["limit"]) == ("edge", "user", 2)
+        assert user["period_us"] == 60_000_000
+        assert (user["counts"]["allowed"], user["counts"]["refused"]) == (2, 1)
+        found = {one["rule_id"]: one for one in limiter.ask("/v1/rules?q=edge")[1]["rules"]}
+        assert len(found) == 4
+        assert (found["edge/banned"]["limit"], found["edge/banned"]["period_us"]) == (0, None)
+        assert found["edge/staff"]["limit"] is None

@@ -17,6 +17,8 @@ from sluicegate.rules.publishing.differences import (
     rule_changes,
 )
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.snapshot import compile_snapshot
 from tests.rules.publishing.world import rules
 
 MESH = b"""
@@ -44,11 +46,14 @@ def test_a_rule_that_moved_to_another_file_is_no_difference() -> None:
     assert (changes.changed, "a" in changes.added, "a" in changes.removed) == ((), False, False)
 
 
-def test_rules_of_a_mesh_are_named_by_their_path() -> None:
-    assert list(named_rules("m.yaml", MESH)) == ["web.path_/login", "web.path_/login.user"]
+def test_rules_of_a_mesh_are_named_as_in_decisions() -> None:
+    names = list(named_rules("m.yaml", MESH))
+    assert names == ["web/path=%2Flogin", "web/path=%2Flogin/user"]
+    book = book_of(compile_snapshot({"m.yaml": MESH}), version="1")
+    assert names == [rule.rule_id for rule in book.mesh.portion(0, "")]
     after = MESH.replace(b"requests_per_unit: 1}", b"requests_per_unit: 2}")
     changes = rule_changes([FileChange("m.yaml", MESH, after)])
-    assert changes.changed == ("web.path_/login.user",)
+    assert changes.changed == ("web/path=%2Flogin/user",)
 
 
 def test_what_a_file_says_for_all_its_rules_is_told_too() -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def serving(server: RedisServer, *rules: Mapping[str, object]) -> tuple[Checker, Limiter]:
     book, shared_limits = book_of(native(*rules))
-    limiter = Limiter(store_url=server.url, rules=shared_limits.rules)
+    url = f"{server.url}?timeout_ms=5000"  # a busy machine may be slow
+    limiter = Limiter(store_url=url, rules=shared_limits.rules)
     return Checker(
         limiter, OpenGate(), RecordingLedger(), book=book, lease_us_max=3_600_000_000
     ), limiter

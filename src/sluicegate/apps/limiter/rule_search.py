@@ -2,15 +2,15 @@
 
 The book itself is looked through, so it costs no memory and no index to keep. A million rules are
 looked through in portions, between which decisions go on; a page of results ends the search, and
-says where the next begins. Bounds: `COUNT_MAX` rules in an answer, `LETTERS_MAX`.
-
-Rules of our own format are found; those of Envoy's are in their files.
+says where the next begins. Rules of our own format come first, then those of Envoy's, which have a
+domain in place of a path, kind of client and priority. Bounds: `COUNT_MAX` rules in an answer,
+`LETTERS_MAX`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from sluicegate.contracts.access import Grant, Identity
@@ -20,6 +20,8 @@ from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
+from sluicegate.rules.mesh.identity import plain_text, varying_keys
+from sluicegate.rules.mesh.rule import Counting, MeshRule
 from sluicegate.rules.resources.rule import ANY_PRIORITY, ResourceRule
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
@@ -68,9 +70,9 @@ class RuleSearch:
         if book is None:
             return json_reply({"version": "", "of": 0, "rules": [], "next": None})
         name, follows = fields.get("name", ""), None
+        rules: list[ResourceRule | MeshRule]
         if name:
-            rule = book.resources.rule(name)
-            rules = [] if rule is None else [rule]
+            rules = await _named(book, name)
         else:
             rules, follows = await _search(book, needle, after, count)
         return json_reply(
@@ -82,33 +84,77 @@ class RuleSearch:
             }
         )
 
-    def _view(self, rule: ResourceRule) -> dict[str, Any]:
-        kind, counts = rule.kind, self._metrics.rules.get(rule.rule_id)
-        limit = kind.limit
+    def _view(self, rule: ResourceRule | MeshRule) -> dict[str, Any]:
+        counts = self._metrics.rules.get(rule.rule_id)
         return {
             "rule_id": rule.rule_id,
-            "resource_path": rule.path,
-            "client_type": rule.client_type,
-            "priority": "" if rule.priority == ANY_PRIORITY else Criticality(rule.priority).name,
-            "limit": limit.count,
-            "period_us": limit.period_us,
-            "burst": limit.burst,
-            "algorithm": limit.algorithm.value,
-            "per": kind.per.value,
-            "shadow": kind.shadow,
+            **(_mesh_view(rule) if isinstance(rule, MeshRule) else _view(rule)),
             "counts": {} if counts is None else dict(zip(OUTCOMES, counts, strict=True)),
         }
 
 
+def _view(rule: ResourceRule) -> dict[str, Any]:
+    kind, limit = rule.kind, rule.kind.limit
+    return {
+        "resource_path": rule.path,
+        "client_type": rule.client_type,
+        "priority": "" if rule.priority == ANY_PRIORITY else Criticality(rule.priority).name,
+        "limit": limit.count,
+        "period_us": limit.period_us,
+        "burst": limit.burst,
+        "algorithm": limit.algorithm.value,
+        "per": kind.per.value,
+        "shadow": kind.shadow,
+    }
+
+
+def _mesh_view(rule: MeshRule) -> dict[str, Any]:
+    form = rule.form
+    limits = [_limit_view(one) for one in form.countings]
+    return {
+        "domain": plain_text(rule.rule_id.partition("/")[0]),
+        "priority": "" if form.priority is None else form.priority.name,
+        **(limits[0] if limits else {"limit": None, "period_us": None, "algorithm": ""}),
+        "further_limits": limits[1:],
+        "per": ", ".join(varying_keys(rule)),
+        "shadow": form.shadow,
+    }
+
+
+def _limit_view(counting: Counting) -> dict[str, Any]:
+    limit = counting.limit
+    return {
+        "limit": counting.count,
+        "period_us": None if counting.blocks else counting.period_us,
+        "algorithm": "" if limit is None else limit.algorithm.value,
+    }
+
+
+async def _named(book: ServiceRuleSet, name: str) -> list[ResourceRule | MeshRule]:
+    rule = book.resources.rule(name)
+    if rule is not None:
+        return [rule]
+    for number in range(book.mesh.portions):
+        for one in book.mesh.portion(number, name):
+            if one.rule_id == name:
+                return [one]
+        await asyncio.sleep(0)
+    return []
+
+
 async def _search(
     book: ServiceRuleSet, needle: str, after: int, count: int
-) -> tuple[list[ResourceRule], int | None]:
+) -> tuple[list[ResourceRule | MeshRule], int | None]:
     """The next rules, and where it goes on; None where there are no more."""
-    resources = book.resources
+    resources, mesh = book.resources, book.mesh
     at, skip = after >> SKIP_BITS, after & ((1 << SKIP_BITS) - 1)
-    found: list[ResourceRule] = []
-    for number in range(at, resources.portions):
-        these = resources.portion(number, needle)[skip:]
+    found: list[ResourceRule | MeshRule] = []
+    for number in range(at, resources.portions + mesh.portions):
+        these: Sequence[ResourceRule | MeshRule]
+        if number < resources.portions:
+            these = resources.portion(number, needle)[skip:]
+        else:
+            these = mesh.portion(number - resources.portions, needle)[skip:]
         room = count - len(found)
         if len(these) > room:
             found += these[:room]

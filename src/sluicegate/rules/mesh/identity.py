@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.rules.mesh.rule import SHARED_BY_PATTERN, VARYING, Form, Path
+from sluicegate.rules.mesh.rule import SHARED_BY_PATTERN, VARYING, Form, MeshRule, Path
 from sluicegate.wire.text import shorten
 
 CHARS_MAX: Final = 300
@@ -65,6 +65,22 @@ def stats_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
     return shorten(".".join(steps_shown), CHARS_MAX)
 
 
+def varying_keys(rule: MeshRule) -> list[str]:
+    """The keys whose values have a counter each."""
+    steps = rule.rule_id.split("/")[1:]
+    levels = rule.form.levels
+    return [
+        _plain(step)[0]
+        for step, level in zip(steps, levels, strict=False)  # too long a name has lost some
+        if level == VARYING
+    ]
+
+
+def plain_text(text: str) -> str:
+    """A name without its escapes: to be read and searched, no name any more."""
+    return _PERCENT.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+
+
 def _escape(text: str) -> str:
     return _MARKS.sub(_percent, text) if _MARKS.search(text) else text
 
@@ -75,11 +91,7 @@ def _percent(found: re.Match[str]) -> str:
 
 def _plain(step: str) -> tuple[str, str]:
     key, _, value = step.partition("=")
-    return _unescape(key), _unescape(value)
-
-
-def _unescape(text: str) -> str:
-    return _PERCENT.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+    return plain_text(key), plain_text(value)
 
 
 _PERCENT: Final = re.compile("%([0-9A-F]{2})")

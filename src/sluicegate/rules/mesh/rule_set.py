@@ -7,11 +7,14 @@ has pairs, whatever the number of rules. A set is made whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, final
 
 from sluicegate.kernels.rule_index import RuleIndex
+from sluicegate.rules.mesh.identity import plain_text
 from sluicegate.rules.mesh.parser import DEPTH_MAX, Domain
 from sluicegate.rules.mesh.rule import MeshRule
+from sluicegate.rules.portions import Portions
 from sluicegate.rules.problems import BadRules, Problem
 
 GLOB_TRIES_MAX_DEFAULT: Final = 1_000
@@ -25,7 +28,7 @@ class MeshRuleSet:
     cost a look-up, at the worst value there is.
     """
 
-    __slots__ = ("_count", "_indexes")
+    __slots__ = ("_count", "_indexes", "_listed")
 
     def __init__(
         self,
@@ -58,6 +61,8 @@ class MeshRuleSet:
                 raise _refused(same[-1], f"its rules cannot be told apart: {error}") from None
             self._indexes[name] = index
             self._count += len(index)
+        every = chain.from_iterable(index.payloads() for index in self._indexes.values())
+        self._listed: Portions[MeshRule] = Portions(every, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -66,6 +71,19 @@ class MeshRuleSet:
     def domains(self) -> list[str]:
         """Their names."""
         return list(self._indexes)
+
+    @property
+    def portions(self) -> int:
+        """How many portions there are to look through."""
+        return len(self._listed)
+
+    def portion(self, number: int, needle: str) -> list[MeshRule]:
+        """The rules of a portion whose name, as written or as meant, has these letters."""
+        return [
+            rule
+            for rule in self._listed.portion(number)
+            if needle in rule.rule_id or needle in plain_text(rule.rule_id)
+        ]
 
     def index(self, domain: str) -> RuleIndex[MeshRule] | None:
         """The rules of a domain; None if there are none."""

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import FileChange
+from sluicegate.rules.mesh.identity import rule_id
+from sluicegate.rules.mesh.rule import Path
 from sluicegate.rules.plain_values import form_of, read_text
 
 LINES_MAX: Final = 5_000  # of a file that is compared line by line
@@ -73,7 +75,7 @@ def named_rules(name: str, data: bytes | None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {}
     if "domain" in value:
-        return dict(_of_mesh(str(value["domain"]), value.get("descriptors"), 0))
+        return dict(_of_mesh(str(value["domain"]), value.get("descriptors"), ()))
     return dict(_of_native(name, value))
 
 
@@ -87,16 +89,17 @@ def _of_native(file: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield (str(rule_id) if rule_id else f"{file}: rule {place + 1}"), rule
 
 
-def _of_mesh(above: str, nodes: object, depth: int) -> Iterator[tuple[str, Any]]:
-    if not isinstance(nodes, list) or depth > _DEPTH_MAX:
+def _of_mesh(domain: str, nodes: object, above: Path) -> Iterator[tuple[str, Any]]:
+    if not isinstance(nodes, list) or len(above) > _DEPTH_MAX:
         return
     for node in nodes:
         if not isinstance(node, Mapping):
             continue
         value = node.get("value")
-        path = f"{above}.{node.get('key')}" + ("" if value is None else f"_{value}")
-        yield path, {field: value for field, value in node.items() if field != "descriptors"}
-        yield from _of_mesh(path, node.get("descriptors"), depth + 1)
+        path = (*above, (str(node.get("key")), None if value is None else str(value)))
+        name = rule_id(domain, path)
+        yield name, {field: value for field, value in node.items() if field != "descriptors"}
+        yield from _of_mesh(domain, node.get("descriptors"), path)
 
 
 def _lines(data: bytes | None) -> list[str] | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.portions import Portions
 from sluicegate.rules.resources.packed import PackedIndex
 from sluicegate.rules.resources.paths import NO_RULES, ResourceIndex, Rules
 from sluicegate.rules.resources.priorities import Priorities
 from sluicegate.rules.resources.rule import ResourceRule
-
-PORTION: Final = 1_000
 
 
 @final
@@ -23,7 +21,7 @@ class ResourceRuleSet:
     for by name in its index.
     """
 
-    __slots__ = ("_by_id", "_index", "_listed", "_packed", "_unlisted", "priorities")
+    __slots__ = ("_by_id", "_index", "_listed", "_packed", "priorities")
 
     def __init__(
         self,
@@ -34,11 +32,8 @@ class ResourceRuleSet:
         self._packed = index if isinstance(index, PackedIndex) else None
         self._index = index if isinstance(index, ResourceIndex) else None
         self._by_id = by_id
-        # Made while somebody looks through, a portion at a time: a million at once is a pause.
-        self._listed: list[ResourceRule | None] = []
-        self._unlisted: Iterator[ResourceRule | None] = (
-            iter(()) if by_id is None else iter(by_id.values())
-        )
+        listed: Mapping[str, ResourceRule | None] = {} if by_id is None else by_id
+        self._listed = Portions(listed.values(), len(listed))
         self.priorities: Final = priorities
 
     def __len__(self) -> int:
@@ -57,7 +52,7 @@ class ResourceRuleSet:
         """How many portions there are to look through."""
         if self._packed is not None:
             return self._packed.portions
-        return -(-len(self) // PORTION)
+        return len(self._listed)
 
     def portion(self, number: int, needle: str) -> list[ResourceRule]:
         """The rules of a portion whose name or path has these letters, without those that are off.
@@ -66,12 +61,9 @@ class ResourceRuleSet:
         """
         if self._packed is not None:
             return self._packed.portion(number, needle)
-        ends = (number + 1) * PORTION
-        if len(self._listed) < ends:
-            self._listed += islice(self._unlisted, ends - len(self._listed))
         return [
             rule
-            for rule in self._listed[ends - PORTION : ends]
+            for rule in self._listed.portion(number)
             if rule is not None and (needle in rule.rule_id or needle in rule.path)
         ]
 

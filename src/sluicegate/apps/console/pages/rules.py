@@ -31,7 +31,7 @@ def found(letters: str, answers: Answers, limiters: int) -> dict[str, str]:
         rows = [_row(rule) for rule in body["rules"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         return {"form": form, "found": quiet("The limiter is of a version that is not known here.")}
-    names = ("rule", "path", "client", "priority", "per")
+    names = ("rule", "path or domain", "client", "priority", "per")
     heads = ("at most", "in", "allowed", "refused")
     shown = table(names, heads, rows) if rows else quiet("No rule has these letters.")
     follows = body.get("next")
@@ -42,8 +42,7 @@ def found(letters: str, answers: Answers, limiters: int) -> dict[str, str]:
     of = quiet(
         f"Of {counted(int(body.get('of') or 0), 'rule')} of version "
         f"{escape_name(str(body.get('version')))} at {escape_name(url)}{others}. Counts are those "
-        "of one worker since its start; a name leads to those of all limiters. Rules of "
-        "Envoy's format are not listed."
+        "of one worker since its start; a name leads to those of all limiters."
     )
     return {"form": form, "found": shown + of}
 
@@ -59,7 +58,11 @@ def detail(rule_id: str, answers: Answers, *, changes: bool) -> dict[str, str]:
         for rule in rules:
             if not isinstance(rule, dict) or rule.get("rule_id") != rule_id:
                 continue
-            terms = terms or _terms(rule)
+            try:
+                terms = terms or _terms(rule)
+            except (KeyError, TypeError, ValueError):
+                errors += quiet(f"{escape_name(url)} is of a version that is not known here.")
+                continue
             counts = rule.get("counts") or {}
             cells = [number(f"{int(counts.get(name, 0)):,}") for name in _OUTCOMES]
             version = str(body.get("version")) if isinstance(body, dict) else ""
@@ -77,32 +80,50 @@ def detail(rule_id: str, answers: Answers, *, changes: bool) -> dict[str, str]:
 
 
 def _terms(rule: Mapping[str, Any]) -> str:
-    pairs = [
-        ("path", rule.get("resource_path") or "every path"),
-        ("client", rule.get("client_type") or "any"),
-        ("priority", rule.get("priority") or "any"),
-        ("limit", f"{rule.get('limit')} in {duration(rule.get('period_us'))}"),
-        ("at once", rule.get("burst")),
-        ("counted", f"{rule.get('algorithm')}, per {rule.get('per')}"),
+    limits = [_limit(one) for one in (rule, *(rule.get("further_limits") or ()))]
+    per = f"per {rule['per']}" if rule.get("per") else "all together"
+    if "domain" in rule:  # of Envoy's format
+        pairs = [("domain", rule["domain"]), ("priority", rule.get("priority") or "default")]
+    else:
+        pairs = [
+            ("path", rule.get("resource_path") or "every path"),
+            ("client", rule.get("client_type") or "any"),
+            ("priority", rule.get("priority") or "any"),
+            ("at once", rule.get("burst")),
+        ]
+    pairs += [
+        ("limit", "; ".join(limits)),
+        ("counted", f"{rule.get('algorithm')}, {per}"),
         ("mode", "shadow: refuses nobody" if rule.get("shadow") else "enforced"),
     ]
     rows = [row(cell(name), cell(escape_name(str(value)), "name")) for name, value in pairs]
     return table((), (), rows)
 
 
+def _limit(terms: Mapping[str, Any]) -> str:
+    if terms.get("limit") is None:
+        return "none"
+    if terms.get("period_us") is None:
+        return "nothing is admitted"
+    return f"{int(terms['limit']):,} in {duration(terms['period_us'])}"
+
+
 def _row(rule: Mapping[str, Any]) -> str:
     name = str(rule["rule_id"])
     counts = rule.get("counts") or {}
     refused = int(counts.get("refused", 0))
+    limit, period_us = rule["limit"], rule["period_us"]
+    native = "domain" not in rule
+    place = (rule.get("resource_path") or "every path") if native else rule["domain"]
     link = f"/rules?rule={quote(name, safe='', errors='replace')}"
     return row(
         cell(f'<a href="{escape(link)}">{escape_name(name)}</a>', "name"),
-        cell(escape_name(str(rule.get("resource_path") or "every path")), "name"),
-        cell(escape_name(str(rule.get("client_type") or "any"))),
-        cell(escape_name(str(rule.get("priority") or "any"))),
-        cell(escape_name(str(rule.get("per")))),
-        number(f"{int(rule['limit']):,}"),
-        number(duration(rule["period_us"])),
+        cell(escape_name(str(place)), "name"),
+        cell(escape_name(str(rule.get("client_type") or ("any" if native else "-")))),
+        cell(escape_name(str(rule.get("priority") or ("any" if native else "default")))),
+        cell(escape_name(str(rule.get("per") or "-"))),
+        number("-" if limit is None else f"{int(limit):,}"),
+        number("-" if period_us is None else duration(period_us)),
         number(f"{int(counts.get('allowed', 0)):,}"),
         number(f"{refused:,}", bad=refused > 0),
     )
