@@ -12,6 +12,7 @@ from typing import Protocol, final
 
 from sluicegate.contracts.checks import MaybeAwaitable, ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import Unavailable
+from sluicegate.limits.outage_watch import OutageWatch
 from sluicegate.limits.rule import Failure
 from sluicegate.stores.memory.throttle import MemoryThrottle
 
@@ -34,7 +35,7 @@ class RemoteThrottle(Protocol):
 class Throttle:
     """Limits counted here, or in Redis where there is one."""
 
-    __slots__ = ("_failure", "_local", "_now_us", "_remote")
+    __slots__ = ("_failure", "_local", "_now_us", "_remote", "_watch")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Throttle:
         self._local = MemoryThrottle(now_us, keys_max=keys_max)
         self._remote = remote
         self._failure = failure
+        self._watch = OutageWatch()
 
     def decide(self, request: ThrottleRequest, now_us: int) -> MaybeAwaitable[ThrottleResponse]:
         """Decide and count."""
@@ -58,9 +60,13 @@ class Throttle:
         self, remote: RemoteThrottle, request: ThrottleRequest
     ) -> ThrottleResponse:
         try:
-            return await remote.throttle(request)
-        except Unavailable:
+            response = await remote.throttle(request)
+        except Unavailable as error:
+            self._watch.fail(error, self._failure)
             return self._fall_back(request)
+        if self._watch.away:
+            self._watch.answer("Redis, of CL.THROTTLE,")
+        return response
 
     def _fall_back(self, request: ThrottleRequest) -> ThrottleResponse:
         limit = request.max_burst + 1
