@@ -14,6 +14,7 @@ from sluicegate.limits.outage_watch import CALM_US
 from sluicegate.limits.rule import Failure
 from sluicegate.stores.redis.throttle import RedisThrottle
 from sluicegate.system import SystemChance, now_us
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from tests.engines.redis import RedisServer
 from tests.stores.redis.relay import Relay
 
@@ -43,7 +44,9 @@ def test_an_outage_is_decided_by_the_policy_and_told_once_until_it_ends(
 
     async def story() -> None:
         with Relay(redis_server.port) as relay:
-            remote = RedisThrottle(f"{relay.url}?timeout_ms=500", SystemChance())
+            metrics = DecisionMetrics()
+            url = f"{relay.url}?timeout_ms=500"
+            remote = RedisThrottle(url, SystemChance(), observer=metrics)
             throttle = Throttle(now_us, 100, remote, failure)
             assert not (await decide(throttle)).degraded
             assert not caplog.records
@@ -51,6 +54,7 @@ def test_an_outage_is_decided_by_the_policy_and_told_once_until_it_ends(
             decided = [await decide(throttle) for _ in range(2)]
             assert [one.limited for one in decided] == limited
             assert all(one.degraded for one in decided)
+            assert metrics.snapshot().store_failures == 2  # the second was held back
             assert len(caplog.records) == 1
             assert f"failure={failure.value}" in caplog.records[0].getMessage()
             relay.answers.set()

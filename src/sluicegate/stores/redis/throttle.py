@@ -157,6 +157,9 @@ class RedisThrottle:
             raise Unavailable(self.what, "the store is closed")
         key = key_of(self._head, ask.key, "}", self._key_bytes_max)
         if not self._spread and (reason := self._client.unavailable_reason(-1)):
+            if self._observer is not None:
+                now_us = self._clock()
+                self._observer.record_round_trip(1, now_us, now_us, reason)
             raise Unavailable(self.what, f"{reason}; calls are held back")
         call = _ThrottleCall(key, ask, self._loop.create_future())
         self._queue.append(call)
