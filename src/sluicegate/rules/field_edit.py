@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.rules.mesh.identity import rule_id
+from sluicegate.rules.mesh.identity import named_descriptors
 from sluicegate.rules.plain_values import form_of, read_text
 from sluicegate.rules.problems import FieldPath
 from sluicegate.rules.resources.callers import QUOTA_MARK
@@ -92,21 +92,8 @@ def _rules_of(value: object) -> Iterator[tuple[str, FieldPath]]:
         yield f"{QUOTA_MARK}{name}", ("callers", "quotas", name)
     domain = value.get("domain")
     if isinstance(domain, str):
-        yield from _descriptors_of(value, domain, (), ())
-
-
-def _descriptors_of(
-    value: Mapping[str, Any], domain: str, above: tuple[tuple[str, str | None], ...], at: FieldPath
-) -> Iterator[tuple[str, FieldPath]]:
-    descriptors = value.get("descriptors")
-    for place, one in enumerate(descriptors if isinstance(descriptors, list) else ()):
-        if not isinstance(one, Mapping):
-            continue
-        entry = None if one.get("value") is None else str(one["value"])
-        path = (*above, (str(one.get("key")), entry))
-        here = (*at, "descriptors", place)
-        yield rule_id(domain, path), here
-        yield from _descriptors_of(one, domain, path, here)
+        for name, place, _ in named_descriptors(value, domain):
+            yield name, place
 
 
 def _at(value: Any, path: FieldPath) -> object:

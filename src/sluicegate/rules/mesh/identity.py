@@ -14,13 +14,15 @@ whatever is in the values: `a`, `b_c` and `a_b`, `c` are two. What is too long e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from sluicegate.rules.mesh.rule import SHARED_BY_PATTERN, VARYING, Form, MeshRule, Path
+from sluicegate.rules.problems import FieldPath
 from sluicegate.wire.text import shorten
 
 CHARS_MAX: Final = 300
+_DEPTH_MAX: Final = 32  # of descriptors, as far as they are named
 ANYONE: Final = "*"  # the entity where nothing varies
 
 _MARKS: Final = re.compile(r"[\x00-\x1f\x7f%/=#]")
@@ -79,6 +81,26 @@ def varying_keys(rule: MeshRule) -> list[str]:
 def plain_text(text: str) -> str:
     """A name without its escapes: to be read and searched, no name any more."""
     return _PERCENT.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+
+
+def named_descriptors(
+    node: Mapping[str, Any], domain: str, above: Path = (), at: FieldPath = ()
+) -> Iterator[tuple[str, FieldPath, Mapping[str, Any]]]:
+    """The descriptors in plain values of a file: the name of a rule there, its place, its fields.
+
+    Nothing is checked; what cannot be a descriptor is passed over.
+    """
+    if len(above) >= _DEPTH_MAX:
+        return
+    nodes = node.get("descriptors")
+    for place, one in enumerate(nodes if isinstance(nodes, list) else ()):
+        if not isinstance(one, Mapping):
+            continue
+        value = None if one.get("value") is None else str(one["value"])
+        path = (*above, (str(one.get("key")), value))
+        here = (*at, "descriptors", place)
+        yield rule_id(domain, path), here, one
+        yield from named_descriptors(one, domain, path, here)
 
 
 def _escape(text: str) -> str:

@@ -15,14 +15,12 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import FileChange
-from sluicegate.rules.mesh.identity import rule_id
-from sluicegate.rules.mesh.rule import Path
+from sluicegate.rules.mesh.identity import named_descriptors
 from sluicegate.rules.plain_values import form_of, read_text
 
 LINES_MAX: Final = 5_000  # of a file that is compared line by line
 DIFF_LINES_MAX: Final = 2_000  # that are shown of it
 RULES_MAX: Final = 1_000  # that are named of each kind
-_DEPTH_MAX: Final = 32
 
 
 class RuleChanges(NamedTuple):
@@ -75,7 +73,10 @@ def named_rules(name: str, data: bytes | None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {}
     if "domain" in value:
-        return dict(_of_mesh(str(value["domain"]), value.get("descriptors"), ()))
+        return {
+            name: {field: said for field, said in node.items() if field != "descriptors"}
+            for name, _, node in named_descriptors(value, str(value["domain"]))
+        }
     return dict(_of_native(name, value))
 
 
@@ -87,19 +88,6 @@ def _of_native(file: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for place, rule in enumerate(rules if isinstance(rules, list) else ()):
         rule_id = rule.get("rule_id") if isinstance(rule, Mapping) else None
         yield (str(rule_id) if rule_id else f"{file}: rule {place + 1}"), rule
-
-
-def _of_mesh(domain: str, nodes: object, above: Path) -> Iterator[tuple[str, Any]]:
-    if not isinstance(nodes, list) or len(above) > _DEPTH_MAX:
-        return
-    for node in nodes:
-        if not isinstance(node, Mapping):
-            continue
-        value = node.get("value")
-        path = (*above, (str(node.get("key")), None if value is None else str(value)))
-        name = rule_id(domain, path)
-        yield name, {field: value for field, value in node.items() if field != "descriptors"}
-        yield from _of_mesh(domain, node.get("descriptors"), path)
 
 
 def _lines(data: bytes | None) -> list[str] | None:
