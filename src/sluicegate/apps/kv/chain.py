@@ -56,11 +56,11 @@ _MS: Final = 1_000
 # read of a KiB costs a quarter of a request more, a write's page costs as the seed has it.
 _READ: Final = read_weights(0.25 / 1_024, 0.1, 0.1)
 _WRITE: Final = write_weights(1.0, 0.1, 0.1)
-# A place in a plain pool is waited for as long as whoever asks waits.
 # Before a short line in the order of classes, and not behind a long one: by the p99 short deadlines
 # were refused of DEGRADED while BULK was served.
 DEADLINE_QUANTILE: Final = 0.5
 _PLACES_GROWTH: Final = 4  # times those at first, at most
+# A place in a plain pool is waited for as long as whoever asks waits.
 _PLAIN_WAIT_US: Final = 3_600_000_000
 
 
