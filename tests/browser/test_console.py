@@ -123,7 +123,7 @@ def test_charts_are_read_and_zoomed_by_pointer_and_by_keyboard(
         page.goto("/")
         expect(page.locator("body")).to_have_class("live")
         page.get_by_role("button", name="Pause").click()
-        chart = page.get_by_role("img", name="Admitted and refused a second")
+        chart = page.get_by_role("img", name="Asked, admitted and refused a second")
         said = chart.locator("xpath=following-sibling::p[1]")
         chart.focus()
         page.keyboard.press("ArrowLeft")

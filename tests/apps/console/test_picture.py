@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from sluicegate.apps.console.pages import tables
+from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.picture import ACCOUNTS_READ_MAX
+from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.wire.timestamps import rfc3339
 from tests.apps.console.states import (
@@ -146,3 +149,36 @@ def test_a_state_that_cannot_be_read_spoils_no_other(state: dict[str, Any]) -> N
 def test_a_service_of_another_kind_is_a_node_and_no_more() -> None:
     picture = pictured(looked(None, {"app": "rulebook", "version": "2.0"}))
     assert [(node.app, node.error) for node in picture.nodes] == [("rulebook", "")]
+
+
+def test_the_overview_shows_what_memory_answers_and_the_slowest_places_first() -> None:
+    shield = {"looked": 0, "served": 0, "joined": 0, "stale_served": 0}
+    before = dispatcher(shield=shield)
+    after = dispatcher(2.0, shield=shield | {"looked": 90, "served": 70, "joined": 8})
+    after["prices"] = {
+        "cells": [
+            {
+                "operation": "get",
+                "shard": str(at),
+                "ratio": 0.9 - at / 10,
+                "prices_milli": [1_000] * 4,
+            }
+            for at in range(7)
+        ]
+    }
+    picture = pictured(looked(before, after))
+    assert picture.from_memory == 39.0
+    parts = overview(picture, FleetReadings(10), 300)
+    assert '<b class="">39/s</b><span>answered from memory</span>' in parts["numbers"]
+    assert re.findall(r"<td[^>]*>(0\.\d\d)</td>", parts["prices"]) == [
+        "0.30",
+        "0.40",
+        "0.50",
+        "0.60",
+        "0.70",
+    ]
+    assert '<a href="/queues">2 more</a>' in parts["prices"]
+    assert (
+        "plain price"
+        in overview(pictured(looked(before, before)), FleetReadings(10), 300)["prices"]
+    )

@@ -170,6 +170,12 @@ class FleetPicture:
         return sum(flow.refused for flow in self.classes)
 
     @property
+    def from_memory(self) -> float:
+        """Point reads that dispatchers answered without their engine, beside what is admitted."""
+        shield: Mapping[str, float] = self.dispatchers.get("shield", {})
+        return sum(shield.get(name, 0.0) for name in ("served", "joined", "stale_served"))
+
+    @property
     def silent(self) -> tuple[NodeRow, ...]:
         """Those that do not answer."""
         return tuple(node for node in self.nodes if node.error)

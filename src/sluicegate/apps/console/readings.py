@@ -24,6 +24,7 @@ class Reading(NamedTuple):
 
     at_us: int
     admitted: float
+    from_memory: float
     refused: float
     refused_by_class: tuple[float, ...]
     p99_us: float | None
@@ -73,6 +74,7 @@ class FleetReadings:
             Reading(
                 picture.at_us,
                 picture.admitted,
+                picture.from_memory,
                 picture.refused,
                 tuple(flows[name].refused if name in flows else 0.0 for name in CLASSES),
                 picture.p99_us,

@@ -117,6 +117,7 @@ def as_json(picture: FleetPicture) -> dict[str, Any]:
         "reasons": dict(picture.reasons),
         "prices": [cell._asdict() for cell in picture.cells],
         "p99_us": picture.p99_us,
+        "from_memory": picture.from_memory,
         "queue_us": picture.queue_us,
         "queues": [queue._asdict() for queue in picture.queues],
         "latency_ratio": picture.ratio,
@@ -137,7 +138,8 @@ def lines_of(picture: FleetPicture) -> list[str]:
     """The picture, as lines."""
     lines = [headline(picture), ""]
     lines.append(
-        f"  {per_second(picture.admitted)} admitted, {per_second(picture.refused)} refused; "
+        f"  {per_second(picture.admitted)} admitted, {per_second(picture.refused)} refused, "
+        f"{per_second(picture.from_memory)} answered from memory; "
         f"p99 {_span(picture.p99_us)}, queue {_span(picture.queue_us)}, "
         f"latency ratio {_number(picture.ratio)}, fullest limiter {_share(picture.utilization)}, "
         f"{per_second(picture.degraded)} decided without store"

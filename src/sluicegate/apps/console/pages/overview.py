@@ -10,10 +10,11 @@ from sluicegate.apps.console.pages.frame import SPANS_S
 from sluicegate.apps.console.picture import CLASSES, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings, Reading
 from sluicegate.command_line.charts import ChartScale, Curve, line_chart
-from sluicegate.command_line.page import cell, number, quiet, row, section, table
+from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
 from sluicegate.command_line.text import per_second, percent
 from sluicegate.contracts.reasons import REASONS
 
+PRICES_SHOWN: Final = 5  # of the slowest places
 _NONE: Final = "-"
 
 
@@ -24,6 +25,7 @@ def overview(picture: FleetPicture, readings: FleetReadings, span_s: int) -> dic
         "span": _spans(span_s),
         "charts": _charts(readings, span_s),
         "classes": section("By criticality", _classes(picture)),
+        "prices": section("Slow places, and their prices", prices(picture, PRICES_SHOWN)),
         "reasons": section("Refused, by reason", _reasons(picture)),
     }
 
@@ -35,6 +37,25 @@ def span(us: float | None) -> str:
     return f"{us / 1_000:,.1f} ms" if us < 100_000 else f"{us / 1_000:,.0f} ms"
 
 
+def prices(picture: FleetPicture, rows_max: int) -> str:
+    """Return where an operation is slow, and what each class pays there."""
+    cells = [
+        row(
+            cell(escape_name(one.node), "name"),
+            cell(escape_name(one.operation)),
+            cell(escape_name(one.shard or "all")),
+            number(f"{one.ratio:.2f}", bad=one.ratio < 0.5),
+            *(number(f"{price:.2f}", bad=price > 1) for price in one.prices),
+        )
+        for one in sorted(picture.cells, key=lambda one: one.ratio)[:rows_max]
+    ]
+    if not cells:
+        return quiet("Every operation takes as long as usual, and costs its plain price.")
+    more = len(picture.cells) - rows_max
+    rest = quiet(f'<a href="/queues">{more:,} more</a>') if more > 0 else ""
+    return table(("node", "operation", "shard"), ("latency ratio", *CLASSES), cells) + rest
+
+
 def _numbers(picture: FleetPicture) -> str:
     latency = picture.dispatchers.get("latency", {})
     p50 = max((one["p50_us"] for one in latency.values()), default=None)
@@ -43,6 +64,7 @@ def _numbers(picture: FleetPicture) -> str:
     answering = len(picture.nodes) - len(picture.silent)
     numbers = (
         (per_second(picture.admitted), "admitted", "callers", ""),
+        (per_second(picture.from_memory), "answered from memory", "hot-keys", ""),
         (per_second(picture.refused), "refused", "callers", ""),
         (span(p50), "latency, p50", "queues", ""),
         (span(picture.p99_us), "latency, p99", "queues", ""),
@@ -98,8 +120,10 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
     curve = readings.curve
     charts = (
         draw(
-            "Admitted and refused a second",
+            "Asked, admitted and refused a second",
             [
+                Curve("asked", "c0", curve(span_s, _asked)),
+                Curve("from memory", "c1", curve(span_s, lambda one: one.from_memory)),
                 Curve("admitted", "admitted", curve(span_s, lambda one: one.admitted)),
                 Curve("refused", "refused", curve(span_s, lambda one: one.refused)),
             ],
@@ -147,6 +171,10 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
         "keyboard: arrows move, + and - zoom, Escape shows all."
     )
     return f'<div class="charts">{"".join(charts)}</div>' + quiet(words)
+
+
+def _asked(reading: Reading) -> float:
+    return reading.admitted + reading.from_memory + reading.refused
 
 
 def _short(value: float) -> str:

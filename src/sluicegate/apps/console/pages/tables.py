@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from sluicegate.apps.console.pages.overview import span
+from sluicegate.apps.console.pages.overview import prices, span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
 from sluicegate.apps.console.readings import AskedHour, FleetReadings
 from sluicegate.command_line.account_rates import PERIODS
@@ -92,11 +92,10 @@ def _share_of(ru: float, quota_ru: int) -> str:
 
 def hot_keys(picture: FleetPicture) -> dict[str, str]:
     """Return the keys that everybody reads."""
-    shield = picture.dispatchers.get("shield", {})
-    looked = shield.get("looked", 0.0)
-    spared = sum(shield.get(name, 0.0) for name in ("served", "joined", "stale_served"))
+    looked = picture.dispatchers.get("shield", {}).get("looked", 0.0)
     words = (
-        f"{per_second(looked)} point reads, of which {per_second(spared)} did not need the engine."
+        f"{per_second(looked)} point reads, of which {per_second(picture.from_memory)} were "
+        "answered from memory."
     )
     rows = [
         row(
@@ -123,22 +122,10 @@ def queues(picture: FleetPicture) -> dict[str, str]:
         )
         for one in picture.dispatchers.get("engine", ())
     ]
-    cells = [
-        row(
-            cell(escape_name(one.node), "name"),
-            cell(escape_name(one.operation)),
-            cell(escape_name(one.shard or "all")),
-            number(f"{one.ratio:.2f}", bad=one.ratio < 0.5),
-            *(number(f"{price:.2f}", bad=price > 1) for price in one.prices),
-        )
-        for one in picture.cells[:ROWS_MAX]
-    ]
-    priced = table(("node", "operation", "shard"), ("latency ratio", *CLASSES), cells)
-    plain = quiet("Every operation takes as long as usual, and costs its plain price.")
     return {
         "queue": section("Queues", _waiting(picture)),
         "engine": section("Engine", table(("operation",), ("done", "mean time", "failed"), engine)),
-        "prices": section("Slow places, and their prices", priced if cells else plain),
+        "prices": section("Slow places, and their prices", prices(picture, ROWS_MAX)),
         "breakers": section("Breakers", _breakers(picture)),
     }
 
