@@ -135,6 +135,15 @@ def test_who_is_refused_hears_so_soon_and_nothing_that_can_be_done_is_not(times:
     assert result.refused_p_us(0.5) <= (4_000 if times == 2 else 0)
 
 
+def test_work_that_waits_in_the_engine_makes_no_longer_line() -> None:
+    queue = queue_of(LINE_US)
+    queue.resize(2 * PLACES, START_US)  # each takes twice as long with two in a slot
+    result = asyncio.run(played(queue, rates_at(2), 2 * WORK_US))
+    assert result.goodput > 1.98
+    assert result.served[CRITICAL] == 1.0
+    assert result.refused_p_us(0.95) <= 14_000
+
+
 def test_without_it_the_classes_in_the_middle_hear_late() -> None:
     result = asyncio.run(played(queue_of(None), rates_at(2)))
     assert result.refused_p_us(0.99) > 30_000

@@ -31,8 +31,9 @@ otherwise, and is served by its weight, in what `cost` says. So a service may ha
 magnitude of work: none then waits behind what is far dearer than itself.
 
 With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
-not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
-places serve in that time; who would be more is refused at once, the least important first.
+not CRITICAL stands in line no longer than `line_us`, or eight places take to become free if that is
+more, and no more of it than the places serve in that time; who would be more is refused at once,
+the least important first.
 
 Cost: O(classes) each time somebody joins or leaves; the heap's logarithm. Bounds: `length_max` and
 `bytes_max` over all classes, `wait_us_max`, `WEIGHTS_MAX` operations; the heap is at most twice the
@@ -280,7 +281,9 @@ class LineBook:
         cost = max(1, request.cost_ru if self._cost is None else self._cost(request))
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
-            timeout_us = self.saturation.wait_us(timeout_us, self.work.service_us, self.burst.us)
+            timeout_us = self.saturation.wait_us(
+                timeout_us, self.places, self.work.service_us, self.burst.us
+            )
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.expires_us = now_us + timeout_us
         if waiter.entry.fate == QUEUED:
