@@ -147,6 +147,45 @@ def test_a_floor_that_got_ahead_with_a_dear_entry_waits_until_it_is_paid_back() 
     assert [items.index("B"), items.index("C")] == [10, 10 + 1 + 180]
 
 
+def tended(queue: WeightedQueue[str], cost: int, pops: int) -> str:
+    """Pop each second what matters more, of 1, with one of the lower rank always there."""
+    items, lost = "", list[QueueEntry[str]]()
+    for second in range(pops):
+        if not queue.queue(1).length:
+            queue.push(1, "B", HOUR, second * SECOND, lost, 1, cost)
+        queue.push(0, "a", HOUR, second * SECOND, lost)
+        entry = queue.pop(second * SECOND, lost)
+        assert entry is not None
+        items += entry.item
+    return items
+
+
+@pytest.mark.parametrize(("cost", "apart"), [(20, 21), (100, 90), (1_000, 900)])
+def test_what_a_dear_entry_owes_is_let_go_once_a_tenth_of_it_is_paid_back(
+    cost: int, apart: int
+) -> None:
+    bound: WeightedQueue[str] = WeightedQueue(
+        [fifo(0), fifo(1)], length_max=5_000, floors={1: 100}, floor_us=20 * SECOND
+    )
+    items = tended(bound, cost, 1_200)
+    first = items.index("B")
+    assert items.index("B", first + 1) - first == apart
+    unbound = queue_of(fifo(0), fifo(1), length_max=5_000, floors={1: 100})
+    items = tended(unbound, cost, 1_200)
+    assert items[first] == "B"
+    assert items.find("B", first + 1) in (-1, first + 9 * cost + 1)
+
+
+def test_a_rank_that_is_served_in_its_turn_is_charged_for_nothing_though_it_is_owed() -> None:
+    queue = queue_of(fifo(0), fifo(1), fifo(2), floors={1: 100, 2: 100})
+    filled(queue, "a" * 10)
+    served(queue)
+    filled(queue, "", "b", cost=500)
+    assert served(queue) == "b"  # owed one unit, and nobody stands before it
+    filled(queue, "a" * 15, "b")
+    assert served(queue, 11).count("b") == 1
+
+
 def test_a_rank_with_nothing_queued_stays_owed_one_unit_at_most_and_is_forgiven_nothing() -> None:
     queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 300)

@@ -365,6 +365,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "dispatcher",
     ),
     Mutant(
+        "what a dear entry owes the floor is paid back to the end",
+        "kernels/weighted_queue.py",
+        "now_us - rank.after_us >= self._floor_us",
+        "False",
+        "every class has samples",
+        "dispatcher",
+    ),
+    Mutant(
         "who has too little time is never tried",
         "policies/deadline.py",
         "            if 0 <= now_us - time.admitted_us < self.settings.probe_us:",

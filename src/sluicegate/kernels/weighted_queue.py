@@ -20,8 +20,10 @@ with L the least common multiple of the shares of the rank, so no rounding favou
 
 Strict ranks can starve the last one. `floors` promises a rank that many thousandths of the cost
 served: it is owed that part of every cost, and goes first when it is owed one unit. It can get
-ahead of its floor by one entry, and waits until that is paid back. `pop` takes `floors=False` for
-hard overload: nothing is owed from then.
+ahead of its floor by one entry, and waits until that is paid back; but after `floor_us` without any
+of it a tenth is enough. So a dear entry shuts out its rank for no longer, and no rank is served of
+more than ten times its floor. `pop` takes `floors=False` for hard overload: nothing is owed from
+then.
 
 A floor must hold in a short queue too, where what matters more leaves a lower rank no room to
 stand. So a rank with nothing queued stays owed one unit, and no more, however long that lasts; and
@@ -65,7 +67,9 @@ from sluicegate.kernels.bounds import within
 CLASSES_MAX: Final = 64
 SHARE_MAX: Final = 1_000
 PERMILLE: Final = 1_000
+_BACK: Final = 10  # of what is owed back, one part in so many is enough after `floor_us`
 NO_FLOORS: Final[Mapping[int, int]] = {}
+FLOOR_US_MAX: Final = 1 << 60
 
 T = TypeVar("T")
 
@@ -80,12 +84,14 @@ class QueueClass(NamedTuple):
 
 @final
 class _Rank(Generic[T]):
-    __slots__ = ("floor", "lanes", "number", "owed", "virtual")
+    __slots__ = ("after_us", "enough", "floor", "lanes", "number", "owed", "virtual")
 
     def __init__(self, number: int, floor: int) -> None:
         self.number = number
         self.floor = floor
         self.owed = 0
+        self.after_us = -1  # when it was served
+        self.enough = 0  # and what it has to be owed since, to be owed a unit after `floor_us`
         self.virtual = 0
         self.lanes: list[_Lane[T]] = []
 
@@ -119,7 +125,10 @@ class _Lane(Generic[T]):
 class WeightedQueue(Generic[T]):
     """Queues of several classes that are filled and emptied as one."""
 
-    __slots__ = ("_bound", "_floors", "_lanes", "_length_max", "_ranks", "_sweep", "_weight_max")
+    __slots__ = (
+        "_bound", "_floor_us", "_floors", "_lanes", "_length_max", "_ranks", "_sweep",
+        "_weight_max",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,14 +137,20 @@ class WeightedQueue(Generic[T]):
         length_max: int,
         weight_max: int = WEIGHT_MAX,
         floors: Mapping[int, int] = NO_FLOORS,
+        floor_us: int = FLOOR_US_MAX,
     ) -> None:
-        """`floors` says of a rank how many thousandths of the cost it is served in any case."""
+        """`floors` says of a rank how many thousandths of the cost it is served in any case.
+
+        After `floor_us` without any it is owed some, however dear the last one was.
+        """
         _check(classes, floors)
+        within("floor_us", floor_us, 0, FLOOR_US_MAX)
         within("length_max", length_max, 1, LENGTH_MAX)
         within("weight_max", weight_max, 1, WEIGHT_MAX)
         self._bound = length_max
         self._length_max = length_max  # what `limit` says, the bound at most
         self._weight_max = weight_max
+        self._floor_us = floor_us
         self._sweep = 0
         self._ranks: list[_Rank[T]] = [
             _Rank(number, floors.get(number, 0))
@@ -215,8 +230,9 @@ class WeightedQueue(Generic[T]):
         self._sweep = (self._sweep or len(self._lanes)) - 1
         self._lanes[self._sweep].queue.expire(now_us, lost)
         while True:
+            first = self._first()
             owed = self._owed() if floors else None
-            rank = self._first() if owed is None else owed
+            rank = first if owed is None else owed
             lane = None if rank is None else rank.next()
             if rank is None or lane is None:
                 return None
@@ -227,7 +243,7 @@ class WeightedQueue(Generic[T]):
             lane.start = start + entry.cost * lane.stride
             rank.virtual = start
             if floors:
-                self._settle(rank, entry.cost, owed is None)
+                self._settle(rank, entry.cost, rank is first, now_us)
             return entry
 
     def spares(self, index: int) -> bool:
@@ -265,13 +281,18 @@ class WeightedQueue(Generic[T]):
                 best = rank
         return best
 
-    def _settle(self, served: _Rank[T], cost: int, in_turn: bool) -> None:
+    def _settle(self, served: _Rank[T], cost: int, in_turn: bool, now_us: int) -> None:
         for rank in self._floors:
             owed = rank.owed + cost * rank.floor
+            if not 0 <= rank.after_us <= now_us:
+                rank.after_us = now_us
             if rank is served:
                 # In its turn it is paid what it is owed, and no more is held against it.
                 least = min(owed, 0) if in_turn else owed - cost * PERMILLE
                 owed = max(owed - cost * PERMILLE, least)
+                rank.enough, rank.after_us = owed - owed // _BACK, now_us
+            elif now_us - rank.after_us >= self._floor_us and owed >= rank.enough:
+                owed = max(owed, PERMILLE)
             if owed > PERMILLE and rank.length() == 0:
                 owed = PERMILLE
             rank.owed = owed

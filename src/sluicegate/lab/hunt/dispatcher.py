@@ -28,8 +28,8 @@ ROOM_SIGMAS: Final = 5.0  # and at no time more than all of its places
 REFUSED_MAX: Final = 0.01
 FEW: Final = 3
 AFTER_US: Final = 1 * US  # what a fault of everything leaves behind is over by then
-# 1% of what is shed passes, and the queue owes the lowest class as much of what is served; in the
-# hardest overload neither, for some seconds: 5.5 at most in 30 plays.
+# 1% of what is shed passes, and the queue owes each class as much of what is served, and one unit
+# after four seconds of an engine that does little; in the hardest overload neither, for seconds.
 SAMPLE_US_MAX: Final = 10 * US
 ASKED_MIN: Final = 100  # meanwhile; who asks seldom may have no luck
 

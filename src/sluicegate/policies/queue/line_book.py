@@ -53,7 +53,13 @@ from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSet
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.policies.queue.saturation import Saturation
-from sluicegate.policies.queue.settings import QueueSettings, queue_classes, queue_floors, rule_for
+from sluicegate.policies.queue.settings import (
+    FLOOR_US,
+    QueueSettings,
+    queue_classes,
+    queue_floors,
+    rule_for,
+)
 from sluicegate.policies.queue.waiter import Expiries, LineRemoval, Waiter
 from sluicegate.policies.queue.work_times import WorkTimes
 
@@ -103,6 +109,7 @@ class LineBook:
             length_max=settings.length_max,
             weight_max=settings.bytes_max,
             floors=queue_floors(settings),
+            floor_us=FLOOR_US,
         )
         self._lines = [self._queue.queue(lane) for lane in range(len(classes))]
         self._rules = [rule_for(settings) for _ in classes]

@@ -89,6 +89,7 @@ from sluicegate.policies.settings import check_ranges, one_of, within, wrong_set
 WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
 WEIGHTS_MAX: Final = 15
 PLACES_MAX: Final = 1 << 20
+FLOOR_US: Final = 4_000_000  # after which a class is owed one more, however dear its last one was
 LENGTH_MAX: Final = 1 << 20
 BYTES_MAX: Final = 1 << 40
 NO_WEIGHTS: Final[Mapping[str, int]] = {}
