@@ -168,6 +168,20 @@ def test_the_part_of_a_node_that_is_dead_is_the_others_and_of_one_that_may_serve
     assert least <= nodes.rate("a", 3) <= least + 0.12
 
 
+def test_a_node_that_reports_is_not_cut_off_though_it_does_not_answer() -> None:
+    """Found while members change each second: of two nodes one is master, and cannot be heard."""
+    nodes = Nodes(2)
+    master = nodes.alive["n0"]
+    account = next(name for name in map(str, range(50)) if master.master_of(name) == "n0")
+    nodes.run(2, {account: 0.9 * L}, spread=["n1"])
+    master.change_live(["n0"], nodes.now_us)
+    nodes.run(3, {account: 0.9 * L}, spread=["n1"])
+    assert nodes.suppressed[account] == 0
+    nodes.cut = {"n1"}  # the control: now it may have a master of its own
+    nodes.run(4, {account: 0.9 * L}, spread=["n0"])
+    assert 0.45 <= nodes.rate(account, 2) <= 0.55
+
+
 def test_a_master_that_restarts_at_once_is_believed_again() -> None:
     nodes = Nodes()
     nodes.run(20, {"a": 10.0 * L})

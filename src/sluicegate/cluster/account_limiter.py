@@ -126,7 +126,7 @@ class AccountLimiter:
                 self._node.disconnect(member)
         for member in dead:
             self._master.forget_node(member)
-        self._master.divide(absent, len(self._members), now_us, minority=minority)
+        self._master.divide(absent, len(live), len(self._members), now_us)
 
     def master_of(self, account: str) -> str:
         """Which member decides on an account."""

@@ -240,6 +240,7 @@ class SuppressMaster:
         "_accounts",
         "_doubted_share",
         "_limit_of",
+        "_live",
         "_live_share",
         "_members",
         "_minority",
@@ -274,6 +275,7 @@ class SuppressMaster:
         self._doubted_share = 1.0  # of all nodes, those that have not just fallen silent
         self._absent: frozenset[str] = frozenset()
         self._members = 1
+        self._live = 1  # members that answer this one, itself included
         self._minority = False
         self._shared_us = now_us
 
@@ -306,16 +308,14 @@ class SuppressMaster:
         ]
         return self._message(factors)
 
-    def divide(
-        self, absent: Collection[str], members: int, now_us: int, *, minority: bool = False
-    ) -> None:
-        """Leave their parts of so many to members that may be cut off and serving."""
+    def divide(self, absent: Collection[str], live: int, members: int, now_us: int) -> None:
+        """Leave their parts of so many to members that may be cut off and serving; `live` answer.
+
+        One that does not answer but reports is not cut off: only what is said to it is lost.
+        """
         self._absent = frozenset(absent)
+        self._live = live
         self._members = max(members, len(self._absent) + 1)
-        if self._minority and not minority:
-            for account in self._accounts.values():  # what it said for its side alone is past
-                account.warm_until_us = account.inherited_until_us = 0
-        self._minority = minority
         self._update_live_share(now_us)
 
     def forget_node(self, name: str) -> None:
@@ -370,7 +370,14 @@ class SuppressMaster:
     def _update_live_share(self, now_us: int) -> None:
         """Update which part of the nodes has reported lately; at least one has, just now."""
         self._shared_us = now_us
-        silent_us, absent = self.settings.silent_us, self._absent
+        silent_us = self.settings.silent_us
+        heard = [name for name, node in self._nodes.items() if now_us - node.heard_us < silent_us]
+        absent = self._absent.difference(heard)
+        minority = len(absent) >= self._live + len(self._absent) - len(absent)
+        if self._minority and not minority:
+            for account in self._accounts.values():  # what it said for its side alone is past
+                account.warm_until_us = account.inherited_until_us = 0
+        self._minority = minority
         known = [node for name, node in self._nodes.items() if name not in absent]
         live = sum([now_us - node.heard_us < silent_us for node in known])
         self._live_share = max(live, 1) / max(len(known), 1)
