@@ -37,9 +37,6 @@ L = 1_000
 START_US = 1_000_000_000_000_000
 
 
-NO_FUSE = SuppressSettings(fuse_ratio=0)
-
-
 def limited(_: str) -> AccountLimit | None:
     return AccountLimit(L)
 
@@ -244,21 +241,6 @@ def test_the_seeds_24_seconds_do_the_same_later_and_let_go_later() -> None:
     assert seeds.overshoot(6, 32) > 3 * ladder.overshoot(6, 32)
     assert seeds.admitted_in_limits(33, 38) < 0.35
     assert ladder.admitted_in_limits(33, 38) > 0.45
-
-
-def test_the_seeds_first_attempt_swings_from_all_to_nothing_and_the_others_do_not() -> None:
-    admitted = {}
-    for form in ("linear", "mean", "ladder"):
-        world = Cluster(4, settings=SuppressMasterSettings(form=form), node_settings=NO_FUSE)
-        world.run(80, 10 * L, weight=20)
-        each_s = [world.admitted_in_limits(at, at + 1) for at in range(30, 80)]
-        admitted[form] = (min(each_s), max(each_s))
-    low, high = admitted["linear"]
-    assert low < 0.1
-    assert high > 5
-    for form in ("mean", "ladder"):
-        low, high = admitted[form]
-        assert 0.95 <= low <= high <= 1.05
 
 
 def test_a_coin_for_each_operation_holds_the_limit_less_evenly() -> None:

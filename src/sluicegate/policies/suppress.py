@@ -42,6 +42,10 @@ goes over to an equal share if no master ever answers; else an account that it h
 is let in, and counted as `unknown`. A node at which an account has attempted a whole burst since
 the last report reports it early, though not within `early_us`.
 
+With `shares` the masters say of an account that is over what this node may have of it by itself
+(`suppress_shares.py`), and it holds a bucket of that instead of rejecting a fraction. In silence it
+holds the last share, and goes over to an equal one in the same way.
+
 Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
 `accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
 stand first in the next one. An account that was idle for `idle_us` is forgotten.
@@ -73,6 +77,7 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
 from sluicegate.policies.suppress_master import LimitOf
+from sluicegate.policies.suppress_shares import ShareBucket
 
 RULE_ID: Final = "suppress"
 ERROR_DIFFUSION: Final = "error-diffusion"
@@ -105,6 +110,7 @@ class SuppressSettings:
     doubt_us: int = 500_000
     decay_us: int = ranged(3_000_000, 0, SPAN_US_MAX)
     fuse_ratio: int = ranged(2, 0, FUSE_RATIO_MAX)  # 0: none
+    shares: bool = False  # the masters' form is `shares`
     idle_us: int = 60_000_000
     accounts_max: int = ranged(10_000, 1, KEYS_MAX)
     report_accounts_max: int = ranged(1_000, 1, KEYS_MAX)
@@ -177,6 +183,8 @@ class _Account:
         "nodes",
         "rate",
         "reported",
+        "share",
+        "share_per_s",
         "term",
         "total",
         "unanswered_us",
@@ -194,6 +202,8 @@ class _Account:
         self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
         self.diffusion = Diffusion(phase)
         self.fuse: TokenBucket | None = None
+        self.share: ShareBucket | None = None
+        self.share_per_s = 0  # as heard
         self.limit_per_s = 0  # 0: never heard of
         self.limit_burst = 0
         self.term = 0
@@ -277,7 +287,11 @@ class Suppress:
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
         applied = account.applied
-        if applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost):
+        if account.share is not None:
+            if not account.share.take(cost, now_us):
+                self._suppressed += 1
+                return self._refusal(self.settings.retry_after_us)
+        elif applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost):
             self._suppressed += 1
             return self._refusal(self.settings.retry_after_us)
         fuse = account.fuse
@@ -407,8 +421,15 @@ class Suppress:
             elif factor.factor > 0.0:
                 link.changed.setdefault(factor.account, account)
             account.held_per_s = (1.0 - factor.factor) * account.rate.per_s(now_us)
-            if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
-                self._limit(account, factor)
+            if self.settings.shares and factor.factor > 0.0:
+                if account.share is None:
+                    account.share = ShareBucket(now_us)
+                account.share_per_s = factor.per_s
+                account.share.change(float(factor.per_s), float(factor.burst), now_us)
+            else:
+                account.share = None
+                if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
+                    self._limit(account, factor)
             self._update(account, now_us)
         return news
 
@@ -512,8 +533,13 @@ class Suppress:
             or silence_us <= self.settings.doubt_us
         ):
             account.applied = account.factor
+            if account.share is not None:
+                self._hold(account, account.share, 0, now_us)
             return
         limit_per_s = float(account.limit_per_s)
+        if account.share is not None:
+            self._hold(account, account.share, silence_us, now_us)
+            return
         account.applied = silent_factor(
             min(account.held_per_s, limit_per_s),
             silence_us,
@@ -523,6 +549,17 @@ class Suppress:
             hold_us=account.valid_us,
             decay_us=self.settings.decay_us,
         )
+
+    def _hold(self, account: _Account, share: ShareBucket, silence_us: int, now_us: int) -> None:
+        """The share as it was heard, and after a silence more and more an equal one."""
+        per_s = float(account.share_per_s)
+        decayed_us = silence_us - account.valid_us
+        if decayed_us > 0 and account.limit_per_s > 0:
+            equal = account.limit_per_s / account.nodes
+            decay_us = self.settings.decay_us
+            per_s += (equal - per_s) * (decayed_us / decay_us if decayed_us < decay_us else 1.0)
+        if per_s != share.per_s:
+            share.change(per_s, share.burst, now_us)
 
     def _refusal(self, retry_after_us: int) -> Decision:
         return Decision(False, 0, retry_after_us, retry_after_us, SUPPRESSED, RULE_ID)
@@ -552,4 +589,6 @@ class SuppressPermit:
             account.total = max(account.total - self._cost, account.reported)
             if account.fuse is not None:
                 account.fuse.settle(-self._cost, now_us)
+            if account.share is not None:
+                account.share.give_back(self._cost)
         return True

@@ -43,7 +43,9 @@ The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress l
 would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
 needs some 20 s for what the ladder does in one, and as long to let go. Its first attempt is
 `form="linear"`: the same mean, but of what was admitted, and nothing rejected at L, everything at
-3 L. Under a deluge it swings from all to nothing; it is here to show that.
+3 L. Under a deluge it swings from all to nothing; it is here to show that. `form="shares"` judges
+by the ladder, and instead of a fraction tells each node its part of (L, B), by what it attempts
+(`suppress_shares.py`).
 
 From 0.8 to 10 L on 20 nodes, one of them with a third of it, what was admitted above L until it
 settled, in seconds of L, of which one is the burst (the test's simulation, 20 ms each way):
@@ -92,12 +94,15 @@ from sluicegate.kernels.suppression import (
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
+from sluicegate.policies.suppress_shares import demand_per_s, new_demand, share_of
 
 RULE_ID: Final = "suppress_master"
 LADDER: Final = "ladder"
 MEAN: Final = "mean"
 LINEAR: Final = "linear"
-FORMS: Final = (LADDER, MEAN, LINEAR)
+SHARES: Final = "shares"
+FORMS: Final = (LADDER, MEAN, LINEAR, SHARES)
+_JUDGED_BY_LADDER: Final = (LADDER, SHARES)
 SIGMAS_MAX: Final = 100.0
 
 # Longest first. Ten slots each: a window spans from nine to ten of them.
@@ -181,9 +186,13 @@ class _Account:
     __slots__ = (
         "burst",
         "decided_us",
+        "demand",
+        "demands",
+        "divided_per_s",
         "excess",
         "excess_us",
         "factor",
+        "gained",
         "held",
         "inherited",
         "inherited_until_us",
@@ -196,10 +205,15 @@ class _Account:
     )
 
     def __init__(self, form: str) -> None:
+        ladder = form in _JUDGED_BY_LADDER
         self.windows = (
-            [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if form == LADDER else []
+            [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if ladder else []
         )
-        self.mean = None if form == LADDER else MovingRate()
+        self.mean = None if ladder else MovingRate()
+        self.demands: dict[str, SlotRing] = {}  # of each node; in shares alone
+        self.demand = 0.0  # of all, a second
+        self.divided_per_s = 0.0  # of the limit
+        self.gained = 0  # by the last report
         self.last_counts: dict[str, _LastCount] = {}
         self.per_s = 0
         self.burst = 0
@@ -295,7 +309,10 @@ class SuppressMaster:
             if account is None:
                 continue
             self._fold(account, report, count, now_us)
-            factors.append(self._factor(count.account, account, now_us))
+            factor = self._factor(count.account, account, now_us)
+            if self.settings.form == SHARES and factor.factor > 0.0:
+                factor = self._share(account, report.node, factor, now_us)
+            factors.append(factor)
         return self._message(factors)
 
     def broadcast(self, now_us: int) -> FactorMessage:
@@ -323,6 +340,7 @@ class SuppressMaster:
         if self._nodes.pop(name, None) is not None:
             for account in self._accounts.values():
                 account.last_counts.pop(name, None)
+                account.demands.pop(name, None)
 
     def factor(self, name: str, now_us: int) -> float:
         """The fraction of an account to reject, as of at most `decide_us` ago."""
@@ -391,6 +409,7 @@ class SuppressMaster:
     ) -> None:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
+        account.gained = 0
         if report.generation == 0 and count.factor > account.factor:
             # The node has not heard this master yet: another one has decided meanwhile.
             before = account.inherited if now_us < account.inherited_until_us else 0.0
@@ -412,7 +431,13 @@ class SuppressMaster:
         account.last_counts[report.node] = _LastCount(
             report.boot, count.total, now_us, count.factor
         )
-        if self.settings.form == LADDER:
+        account.gained = gained
+        if self.settings.form == SHARES:
+            demand = account.demands.get(report.node)
+            if demand is None:
+                demand = account.demands[report.node] = new_demand()
+            demand.add(gained, now_us)
+        if self.settings.form in _JUDGED_BY_LADDER:
             # The answer to its last report came meanwhile: some was let in by the factor before.
             before = count.factor if last_counts is None else last_counts.factor
             account.add_admitted(gained * (1.0 - min(before, count.factor)), now_us)
@@ -455,6 +480,16 @@ class SuppressMaster:
                     account.factor = max(account.factor, account.inherited)
         return AccountFactor(name, account.factor, account.per_s, account.burst)
 
+    def _share(
+        self, account: _Account, node: str, factor: AccountFactor, now_us: int
+    ) -> AccountFactor:
+        """Besides the fraction, what the node may have by itself."""
+        demand = account.demands.get(node)
+        # It is heard now, and the others were half an interval ago: so is this one.
+        own = 0.0 if demand is None else demand_per_s([demand], now_us) - account.gained / 2
+        share = share_of(own, account.demand, account.divided_per_s, account.burst)
+        return AccountFactor(factor.account, factor.factor, share.per_s, share.burst)
+
     def _check(self, name: str, limit: AccountLimit) -> None:
         within(f"suppress_master.limit of {name[:40]}", limit.per_s, 1, WEIGHT_MAX)
         within(f"suppress_master.burst of {name[:40]}", limit.burst, -1, WEIGHT_MAX)
@@ -466,6 +501,9 @@ class SuppressMaster:
             per_s, share = per_s * self._doubted_share, share / self._doubted_share
         if self._minority:
             per_s, burst, share = per_s * share, round(burst * share), 1.0
+        if self.settings.form == SHARES:
+            account.demand = demand_per_s(account.demands.values(), now_us)
+            account.divided_per_s = per_s * share
         if account.mean is not None:
             count, span_us = account.mean.mean(now_us)
             if self.settings.form == LINEAR:

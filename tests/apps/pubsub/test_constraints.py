@@ -17,8 +17,8 @@ from sluicegate.client.pubsub import LostContinuity, PubSubClient
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import SUPPRESSED
-from sluicegate.policies.suppress import SuppressSettings
-from sluicegate.policies.suppress_master import LINEAR, SuppressMasterSettings
+from sluicegate.lab.rigs.accounts import FIRST_MASTER, SEED_NODE, measure, play, suppressing
+from sluicegate.lab.scenarios.suppression import DELUGE
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.cluster.world import L, Nodes
 
@@ -134,20 +134,14 @@ def test_no_burden_on_scaling() -> None:
 
 def test_stable_throughput() -> None:
     """An account over its limit is held to it second by second; the first attempt swings."""
-    steady, swinging = Nodes(), Nodes(
-        node=SuppressSettings(fuse_ratio=0), master=SuppressMasterSettings(form=LINEAR)
-    )  # fmt: skip
-    spans = {}
-    for nodes in (steady, swinging):
-        nodes.run(50, {"over": 10.0 * L})
-        tenths = nodes.admitted["over"][100:]
-        each_s = [sum(tenths[at : at + 10]) / L for at in range(0, len(tenths), 10)]
-        spans[nodes] = (min(each_s), max(each_s))
-    low, high = spans[steady]
-    assert 0.95 <= low <= high <= 1.05
-    low, high = spans[swinging]
-    assert low < 0.2
-    assert high > 2
+    steady, swinging = (
+        measure(DELUGE, play(DELUGE, scheme, 1))
+        for scheme in (suppressing(), suppressing(SEED_NODE, FIRST_MASTER))
+    )
+    assert steady["swing"] <= 0.3, "of 100 a second, one is 0.01"
+    assert steady["period_s"] == 0.0
+    assert swinging["swing"] > 5
+    assert 20 <= swinging["period_s"] <= 36, "of 24 s that are remembered, and 2 s reports"
 
 
 def test_predictability() -> None:

@@ -19,6 +19,7 @@ from sluicegate.lab.rigs.accounts import (
     rates,
     settled_s,
     suppressing,
+    swing,
 )
 from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.suppression import SCENARIO
@@ -70,6 +71,12 @@ def test_overshoot_is_what_was_admitted_above_the_limit_beyond_one_burst() -> No
     assert overshoot_s(RIG, run, S, 6 * S) == pytest.approx(2.0 + 1.0 - 1.0)
     assert overshoot_s(RIG, run, S, 6 * S, 1.5) == pytest.approx(1.5 + 0.5 - 1.0)
     assert overshoot_s(RIG, run, 3 * S, 6 * S) == 0.0
+
+
+def test_a_swing_has_a_height_and_a_period_and_a_wobble_has_none() -> None:
+    low, high = swing(RIG, flat(*[0, 60, 20, 0, 40, 20] * 2), 0, 12 * S)
+    assert (low, high) == (pytest.approx(3.0), pytest.approx(3.0, abs=0.2))
+    assert swing(RIG, flat(20, 24, 16, 24, 16), 0, 5 * S) == (pytest.approx(0.4), 0.0)
 
 
 @pytest.mark.parametrize("burst", [1, 50, 500])

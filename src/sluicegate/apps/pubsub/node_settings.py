@@ -12,7 +12,7 @@ from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import NODES_MAX
 from sluicegate.policies.suppress import ERROR_DIFFUSION, REJECTIONS, SuppressSettings
-from sluicegate.policies.suppress_master import FORMS, LADDER, SuppressMasterSettings
+from sluicegate.policies.suppress_master import FORMS, LADDER, SHARES, SuppressMasterSettings
 from sluicegate.service.common_settings import ADDRESS, AccessSettings
 from sluicegate.service.settings import Setting, SettingType, one_of, seconds, whole
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings, parse_url
@@ -227,6 +227,7 @@ def suppress_settings(settings: NodeSettings) -> SuppressSettings:
         # A master that dies is replaced before an account is held as if this node were cut off.
         doubt_us=max(4 * report_us, int(settings.gone_s * _US) + 2 * _timeout_us(settings)),
         fuse_ratio=settings.node_ratio,
+        shares=settings.estimate == SHARES,
     )
 
 

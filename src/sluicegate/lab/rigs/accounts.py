@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 from typing import Final, NamedTuple, Protocol, final
@@ -29,8 +29,11 @@ from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
 from sluicegate.policies.suppress import Suppress, SuppressSettings
 from sluicegate.policies.suppress_master import (
+    LINEAR,
     MEAN,
+    SHARES,
     AccountLimit,
+    LimitOf,
     SuppressMaster,
     SuppressMasterSettings,
 )
@@ -244,6 +247,11 @@ SEED_NODE: Final = SuppressSettings(
     interval_us=2_000_000, heartbeat_us=2_000_000, doubt_us=8_000_000, fuse_ratio=0
 )
 SEED_MASTER: Final = SuppressMasterSettings(form=MEAN, valid_us=8_000_000, silent_us=4_000_000)
+# Its first attempt: the same mean, of what was accepted, and a linear profile.
+FIRST_MASTER: Final = replace(SEED_MASTER, form=LINEAR)
+
+SHARES_NODE: Final = SuppressSettings(shares=True)
+SHARES_MASTER: Final = SuppressMasterSettings(form=SHARES)
 
 
 @final
@@ -252,8 +260,14 @@ class SuppressingNode:
 
     __slots__ = ("_policy",)
 
-    def __init__(self, name: str, chance: Chance, settings: SuppressSettings | None) -> None:
-        self._policy = Suppress(name, 1, chance, settings)
+    def __init__(
+        self,
+        name: str,
+        chance: Chance,
+        settings: SuppressSettings | None,
+        limit_of: LimitOf | None = None,
+    ) -> None:
+        self._policy = Suppress(name, 1, chance, settings, limit_of)
 
     def admit(self, now_us: int) -> bool:
         """Admit one operation, which ends at once."""
@@ -290,9 +304,14 @@ def suppressing(
     """Return the product's scheme; what is not given is as in production."""
 
     settings = SuppressSettings() if node is None else node
+
+    def limit_for(rig: AccountRig) -> LimitOf | None:
+        """Who goes over to an equal share has to know of what."""
+        return (lambda _: AccountLimit(rig.per_s)) if settings.shares else None
+
     return AccountScheme(
         lambda rig, number, world: SuppressingNode(
-            f"node-{number}", world.chance(f"suppress/{number}"), node
+            f"node-{number}", world.chance(f"suppress/{number}"), node, limit_for(rig)
         ),
         lambda rig, world: _SuppressingMaster(rig.per_s, world.clock.now_us(), master),
         settings.interval_us,
@@ -303,6 +322,7 @@ TOLERANCE: Final = 0.05
 PARTED_MAX: Final = 1.5  # limits that a divided cluster may admit in all
 STEADY_AFTER_US: Final = 5 * SECOND_US
 STEADY_WINDOW_S: Final = 5
+SWING_AFTER_US: Final = 30 * SECOND_US  # whoever remembers 24 s has seen the step by then
 
 
 def rates(
@@ -340,6 +360,22 @@ def overshoot_s(
     return max(most - 1.0, 0.0)
 
 
+def swing(rig: AccountRig, run: AccountRun, begin_us: int, end_us: int) -> tuple[float, float]:
+    """Between the lowest and the highest second, in limits; and from one rise to the next, in s.
+
+    A rise is from below half of the limit to above it; without two of them the period is 0.
+    """
+    each_s = rates(rig, run, begin_us, end_us, 1)
+    rises: list[int] = []
+    low = False
+    for at, rate in enumerate(each_s):
+        if low and rate > 1.0:
+            rises.append(at)
+        low = rate < 0.5 or (low and rate <= 1.0)
+    period_s = (rises[-1] - rises[0]) / PER_S / (len(rises) - 1) if len(rises) > 1 else 0.0
+    return max(each_s) - min(each_s), period_s
+
+
 def measure(rig: AccountRig, run: AccountRun) -> Figures:
     """Every figure that the rig's course has an instant for."""
     found = {"refused": float(run.refused)}
@@ -355,6 +391,10 @@ def measure(rig: AccountRig, run: AccountRun) -> Figures:
             "shifted_s": settled_s(rig, run, shift_us, drop_us, low, high),
             "recovery_s": max(run.refused_last_us - drop_us, 0) / SECOND_US,
         }
+    elif rig.step_us and rig.parted_us is None:
+        found["swing"], found["period_s"] = swing(
+            rig, run, rig.step_us + SWING_AFTER_US, rig.span_us
+        )
     if rig.parted_us is not None:
         begin_us, end_us = rig.parted_us[0], rig.span_us
         if rig.step_us < begin_us:

@@ -2,10 +2,12 @@
 
 Nobody sees the whole: each node knows its own traffic, and gossip that is late or lost. Held by a
 count of the last 24 seconds the account gets away with 50 seconds' worth and pays for it long after
-it has stopped; held to a fixed share each, it cannot use what it has paid for. The goal is to
-settle within three seconds on the limit, to let go within five, to stay below 1.5 limits when nodes
-are cut off (a surge meanwhile: to settle there as soon and with no more overshoot), and never to
-touch an account that conforms to its limit L and its burst B, a second of L.
+it has stopped; by a count of what was accepted in them it swings from all to nothing for as long as
+the deluge lasts (`seed-linear`, the source's first attempt); held to a fixed share each, it cannot
+use what it has paid for. The goal is to settle within three seconds on the limit, to let go within
+five, to stay below 1.5 limits when nodes are cut off (a surge meanwhile: to settle there as soon
+and with no more overshoot), and never to touch an account that conforms to its limit L and its
+burst B, a second of L.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from sluicegate.lab.baselines.account_schemes import (
 )
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.accounts import (
+    FIRST_MASTER,
     SEED_MASTER,
     SEED_NODE,
+    SHARES_MASTER,
+    SHARES_NODE,
     AccountRig,
     ConformingArrivals,
     candidate,
@@ -64,7 +69,12 @@ POISSON: Final = AccountRig(
     hot=tuple((turn * 5 * SECOND, turn * 3 % 20) for turn in range(12)),
     span_us=60 * SECOND,
 )
-
+DELUGE: Final = AccountRig(
+    arrivals=Steps(((0, 0.08 * L), (4 * SECOND, L))),
+    per_s=L // 10,
+    step_us=4 * SECOND,
+    span_us=100 * SECOND,
+)
 
 SCENARIO: Final = Scenario(
     number=18,
@@ -75,19 +85,22 @@ SCENARIO: Final = Scenario(
         "step": STEP,
         "partition": PARTITION,
         "surge": SURGE,
+        "deluge": DELUGE,
         "poisson": POISSON,
         "bursts": replace(POISSON, arrivals=ConformingArrivals(per_s=L, burst=L)),
     },
     candidates={
         "ladder": candidate(suppressing()),
+        "shares": candidate(suppressing(SHARES_NODE, SHARES_MASTER)),
         "seed-mean": candidate(suppressing(SEED_NODE, SEED_MASTER)),
+        "seed-linear": candidate(suppressing(SEED_NODE, FIRST_MASTER)),
         "two-speed": candidate(two_speed),
         "demand-shares": candidate(demand_shares),
         "fixed-shares": candidate(fixed_shares),
         "without-suppression": candidate(no_suppression),
     },
     ours="ladder",
-    must_fail=("seed-mean", "fixed-shares", "without-suppression"),
+    must_fail=("seed-mean", "seed-linear", "fixed-shares", "without-suppression"),
     goals=(
         Goal(figure="settled_s", at_most=3.0, cases=("step",)),
         Goal(figure="overshoot_s", at_most=2.0, cases=("step",)),
@@ -98,13 +111,23 @@ SCENARIO: Final = Scenario(
         Goal(figure="parted_max", at_most=1.5, cases=("partition",)),
         Goal(figure="surge_s", at_most=3.0, cases=("surge",)),
         Goal(figure="surge_overshoot_s", at_most=2.0, cases=("surge",)),
+        Goal(figure="swing", at_most=0.5, cases=("deluge",)),
         Goal(figure="refused", at_most=0, cases=("poisson", "bursts")),
     ),
     measure=measure,
     curves=curves,
-    columns=("settled_s", "overshoot_s", "shifted_s", "recovery_s", "parted_max", "refused"),
+    columns=(
+        "settled_s",
+        "overshoot_s",
+        "shifted_s",
+        "recovery_s",
+        "parted_max",
+        "swing",
+        "period_s",
+        "refused",
+    ),
     plots=(
         PlotSpec("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
     ),
-    scale="A limit of 1,000 a second; a partition of 8 nodes of 20, the hottest among them.",
+    scale="A limit of 1,000 a second, 100 in the deluge; 8 nodes of 20 parted, the hottest too.",
 )
