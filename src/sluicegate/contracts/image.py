@@ -25,12 +25,13 @@ class ImageErrorKind(StrEnum):
 
     CORRUPT = "corrupt"  # of a format that is known, but broken or cut short
     TOO_SMALL = "too_small"
-    TOO_LARGE = "too_large"  # bytes, pixels, frames, memory; of the original or of the result
+    TOO_LARGE = "too_large"  # bytes, pixels, frames; of the original or of the result
     WRONG_TYPE = "wrong_type"  # not of a format that is accepted
     NOT_FOUND = "not_found"  # the origin says so
     FORBIDDEN = "forbidden"  # an address that may not be asked
     ORIGIN_DOWN = "origin_down"
     TIMEOUT = "timeout"
+    NO_MEMORY = "no_memory"  # a worker may not have what it takes, or there is no more
 
 
 class ImageFailure(SluicegateError):  # noqa: N818 - it names the thing, as in `errors`

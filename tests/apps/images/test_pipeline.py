@@ -23,8 +23,9 @@ from sluicegate.apps.images.pipeline import (
 )
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.image_spec import PLACEHOLDER, parse_spec
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.image import ImageErrorKind, ImageFailure, Processed
+from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -286,6 +287,54 @@ def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, pa
         assert server.asked[path] + len(parts.processor.done) > work
 
     run(tmp_path, story, PipelineSettings(fresh_s=1))
+
+
+def test_a_failure_of_bytes_is_told_for_no_longer_than_its_url_has_them(tmp_path: Path) -> None:
+    """It was: seven days in all caches, and a merchant mends the image within the hour."""
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/cut.png"] = Page(picture(1)[:-40])
+        for _ in range(2):  # found, and remembered
+            failure = await failure_of(parts, server.url("/cut.png"))
+            assert failure.until_us == parts.clock.now_us() + 60_000_000
+
+    run(tmp_path, story, PipelineSettings(fresh_s=60))
+
+
+def test_an_upload_is_what_it_is_however_old(tmp_path: Path) -> None:
+    async def story(_server: OriginServer, parts: Parts) -> None:
+        upload = await parts.pipeline.upload(picture(7), Request("upload"))
+        parts.advance(86_400)
+        image = await parts.image(upload.id)
+        assert image.fresh_us == parts.clock.now_us() + 60_000_000
+
+    run(tmp_path, story, PipelineSettings(fresh_s=60))
+
+
+@pytest.mark.parametrize("kind", [ImageErrorKind.TIMEOUT, ImageErrorKind.NO_MEMORY, None])
+def test_what_a_worker_gave_up_is_tried_again_soon_and_at_once_if_no_image_is_to_blame(
+    tmp_path: Path, kind: ImageErrorKind | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url, tries = server.url("/a.png"), 0
+
+        async def give_up(_original: bytes, _spec: ImageSpec) -> Processed:
+            nonlocal tries
+            tries += 1
+            raise ImageFailure(kind, "gave up") if kind else Unavailable("workers", "none is free")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(parts.processor, "process", give_up)
+            for _ in range(3):
+                with pytest.raises(NoImageError if kind else Unavailable):
+                    await parts.image(url)
+                parts.advance(29)
+            assert tries == (1 if kind else 3)
+        # 87 seconds after the first try: what is forgotten after 60 was not held until here.
+        assert (await parts.image(url)).data
+
+    run(tmp_path, story)
 
 
 def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:

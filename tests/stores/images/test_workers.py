@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageLimits
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.stores.images import process as worker_process
+from sluicegate.stores.images.job_time import CpuTimes, counted_us
 from sluicegate.stores.images.messages import (
     WorkerMessage,
     decode_head,
@@ -38,6 +39,7 @@ from tests.stores.images.held_file import HeldFile
 
 SPEC = parse_spec("w=60,format=webp")
 JPEG = pictures.jpeg()
+DEEP = pictures.encode(Image.effect_noise((3_000, 3_000), 60), "GIF")  # long to decode
 
 
 @asynccontextmanager
@@ -70,6 +72,38 @@ def kill(pid: int, sent: signal.Signals) -> None:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         while is_there(pid) or len(os.listdir(f"/proc/{pid}/task")) > 1:
             os.sched_yield()
+
+
+@contextmanager
+def starved(pid: int, *, idle: bool = True) -> Iterator[Callable[[], None]]:
+    """Give a worker one processor, and others that processor before it; until it is relieved."""
+    processors = os.sched_getaffinity(0)
+    processor = max(processors)
+
+    def schedule(policy: int, among: set[int]) -> None:
+        with contextlib.suppress(OSError):  # it is gone, or may not be given more again
+            for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+                os.sched_setaffinity(thread, among)
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+
+    schedule(os.SCHED_IDLE if idle else os.SCHED_OTHER, {processor})
+    command = [
+        sys.executable,
+        "-c",
+        f"import os; os.sched_setaffinity(0, [{processor}])\nwhile 1: 0",
+    ]
+    others = [subprocess.Popen(command) for _ in range(4)]
+
+    def relieve() -> None:
+        for other in others:
+            other.kill()
+            other.wait()
+        schedule(os.SCHED_OTHER, processors)
+
+    try:
+        yield relieve
+    finally:
+        relieve()
 
 
 def test_a_worker_makes_what_the_library_makes_of_bytes_and_of_a_file(tmp_path: Path) -> None:
@@ -191,7 +225,7 @@ def test_a_worker_that_is_killed_loses_no_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "kind"), [(signal.SIGSEGV, "corrupt"), (signal.SIGKILL, "too_large")]
+    ("sent", "kind"), [(signal.SIGSEGV, "corrupt"), (signal.SIGKILL, "no_memory")]
 )
 def test_a_job_of_which_two_workers_die_fails_and_no_other_does(
     sent: signal.Signals, kind: str, tmp_path: Path
@@ -235,6 +269,55 @@ def test_a_job_over_its_time_is_ended_with_its_process_and_the_next_one_runs(
     run(story)
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux says who waits")
+@pytest.mark.parametrize("starved_us_max", [60_000_000, 0])
+def test_a_job_that_has_no_processor_is_no_fault_of_its_image(starved_us_max: int) -> None:
+    """Others have the only processor of the worker for twice as long as the job may take."""
+    job_us = 400_000
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        settings = {"job_us": job_us, "starved_us_max": starved_us_max}
+        async with opened(workers=1, **settings) as workers:
+            expected = await workers.process(DEEP, SPEC)
+            with starved(workers.pids[0]) as relieve:
+                begun_s = loop.time()
+                job = asyncio.create_task(workers.process(DEEP, SPEC))
+                await asyncio.wait([job], timeout=2 * job_us / 1e6)
+                assert loop.time() - begun_s > job_us / 1e6, "nobody kept it from its processor"
+                relieve()
+                if starved_us_max:
+                    assert await job == expected
+                else:  # the control: there is such a bound, and it blames no image
+                    with pytest.raises(Unavailable, match="no processor"):
+                        await job
+
+    run(story)
+
+
+def test_a_job_that_computes_too_long_is_ended_although_others_want_the_processor_too() -> None:
+    async def story() -> None:
+        async with opened(workers=1, job_us=100_000) as workers:
+            with starved(workers.pids[0], idle=False):
+                with pytest.raises(ImageFailure) as failed:
+                    await workers.process(DEEP, parse_spec("w=3000,enlarge=yes,format=avif"))
+                assert failed.value.kind is ImageErrorKind.TIMEOUT
+
+    run(story)
+
+
+def test_what_counts_of_a_jobs_time_is_not_what_it_waited_nor_what_nobody_saw() -> None:
+    none, second = CpuTimes(0, 0), 1_000_000
+    assert counted_us(second, none, none, second) == second  # it sleeps
+    assert counted_us(second, none, CpuTimes(second, 0), second) == second  # it computes
+    assert counted_us(second, none, CpuTimes(100_000, 900_000), second) == 100_000
+    assert counted_us(second, none, CpuTimes(100_000, 0, ready=True), second) == 100_000
+    # Two threads that take turns wait all the time, and compute all the time.
+    assert counted_us(second, none, CpuTimes(second, second, ready=True), second) == second
+    assert counted_us(9 * second, none, none, second) == second  # this process slept itself
+    assert counted_us(second, CpuTimes(5, 5), none, second) == second  # a thread has ended
+
+
 def test_a_job_over_its_memory_fails_and_the_next_one_runs() -> None:
     large = pictures.encode(Image.new("L", (6_000, 6_000)), "GIF")  # its loader shrinks nothing
 
@@ -242,7 +325,7 @@ def test_a_job_over_its_memory_fails_and_the_next_one_runs() -> None:
         async with opened(workers=1, memory_bytes_max=256 << 20) as workers:
             with pytest.raises(ImageFailure) as failed:
                 await workers.process(large, SPEC)
-            assert failed.value.kind is ImageErrorKind.TOO_LARGE
+            assert failed.value.kind is ImageErrorKind.NO_MEMORY
             assert (await workers.process(JPEG, SPEC)).width == 60
         # Control: it is the memory, and nothing else about this job.
         async with opened(workers=1) as workers:
@@ -368,7 +451,7 @@ from sluicegate.stores.images.settings import ImageWorkerSettings
 from sluicegate.stores.images.workers import open_image_workers
 
 async def main():
-    workers = await open_image_workers(ImageWorkerSettings(workers=2, job_us=1_000_000))
+    workers = await open_image_workers(ImageWorkerSettings(workers=2, close_us=100_000))
     print(*workers.pids, flush=True)
     try:
         await workers.process(Path(sys.argv[1]), parse_spec("w=60"))
@@ -453,6 +536,27 @@ def test_a_worker_that_talks_nonsense_is_ended(
             with pytest.raises(Unavailable, match="a good picture either"):
                 await workers.process(JPEG, SPEC)
             assert not is_there(pid)
+
+    run(story)
+
+
+def test_who_has_no_memory_left_is_asked_again_as_a_process_that_has_done_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = 'say(b"{\\"kind\\":\\"no_memory\\",\\"detail\\":\\"%d\\"}" % os.getpid())'
+    (tmp_path / "impostor.py").write_text(IMPOSTOR.replace("%s", answer), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker_process, "MODULE", "impostor")
+
+    async def story() -> None:
+        async with opened(workers=1) as workers:
+            judges = []
+            for _ in range(2):
+                with pytest.raises(ImageFailure, match="no_memory") as failed:
+                    await workers.process(JPEG, SPEC)
+                judges.append(int(failed.value.detail))
+                assert workers.pids == judges[-1:]
+            assert judges[0] != judges[1]
 
     run(story)
 

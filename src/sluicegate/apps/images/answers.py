@@ -79,7 +79,7 @@ def range_of(value: bytes, size: int) -> tuple[int, int] | None:
     return (begin, end) if begin < size else None
 
 
-def failure_reply(error: NoImageError, now_us: int) -> HttpReply:
+def failure_reply(error: NoImageError, now_us: int, max_age_s: float) -> HttpReply:
     """There is no image: why, and until when nobody tries again."""
     row = kind_of(error.kind)
     left_s = max(0, (error.until_us - now_us) // 1_000_000)
@@ -87,6 +87,6 @@ def failure_reply(error: NoImageError, now_us: int) -> HttpReply:
     if row.passing or not left_s:
         headers = ((b"retry-after", b"%d" % max(1, left_s)),)
     else:
-        headers = ((b"cache-control", b"max-age=%d" % left_s),)
+        headers = ((b"cache-control", b"max-age=%d" % min(left_s, int(max_age_s))),)
     more = {"kind": error.kind, "seen": error.detail}
     return problem(row.status, "No Image", str(error), headers=headers, more=more)

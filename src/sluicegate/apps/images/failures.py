@@ -38,6 +38,7 @@ KINDS: Final[Mapping[str, FailureKind]] = {
     ImageErrorKind.FORBIDDEN: FailureKind(403),
     ImageErrorKind.ORIGIN_DOWN: FailureKind(502, passing=True),
     ImageErrorKind.TIMEOUT: FailureKind(504, passing=True),
+    ImageErrorKind.NO_MEMORY: FailureKind(503, passing=True),
 }
 _OF_CONTENT: Final = FailureKind(422)
 

@@ -211,7 +211,7 @@ class ImagesHandler(HttpHandler):
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """A failure of an image has a reply of its own."""
         if isinstance(error, NoImageError):
-            return failure_reply(error, self._clock.now_us())
+            return failure_reply(error, self._clock.now_us(), self.settings.max_age_s)
         return super().error_reply(route, error)
 
     def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:

@@ -371,9 +371,12 @@ class ImagePipeline:
         elif not record.failure:
             self.counts.variant_hits += 1
             self.counts.saved_us += record.took_us
+        fresh_us = self._fresh_us(url)
         if record.failure:
             self.counts.failures_cached += 1
-            raise NoImageError(record.failure, record.detail, record.until_us)
+            # It is of what the URL has now; nobody is to keep it when that may be another thing.
+            until_us = min(record.until_us, fresh_us)
+            raise NoImageError(record.failure, record.detail, until_us)
         if data is None:
             found = record
             data = await self._blobs.share(
@@ -393,7 +396,6 @@ class ImagePipeline:
             data = await self.contents.read(record.content, record.generation, record.size)
             if data is None or record.failure:
                 raise Unavailable("the blob store", "what is written to it comes back damaged")
-        fresh_us = max(url.checked_us + int(self.settings.fresh_s * 1e6), url.until_us)
         return Image(
             data,
             record.type,
@@ -406,6 +408,11 @@ class ImagePipeline:
             original,
             text,
         )
+
+    def _fresh_us(self, url: UrlRecord) -> int:
+        """Until when it is as it is without being asked again."""
+        since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
+        return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
 
     def _holds(self, record: VariantRecord | None) -> bool:
         """Whether it says what comes of a variant, and not that a failure is over."""

@@ -156,13 +156,11 @@ class ImageProcess:
                 await self._process.wait()
         await self.kill()
         code = self._process.returncode or 0
-        if code == -signal.SIGALRM:
-            return ImageFailure(ImageErrorKind.TIMEOUT, "the decoder took longer than job_us")
         how = signal.Signals(-code).name if code < 0 else f"exit {code}"
         detail = f"the decoder died of it ({how}): {self._last_line()}"
         if code == -signal.SIGKILL or any(word in self._last_line() for word in _NO_MEMORY):
             # It is the kernel that kills so, when there is no memory left.
-            return ImageFailure(ImageErrorKind.TOO_LARGE, detail)
+            return ImageFailure(ImageErrorKind.NO_MEMORY, detail)
         return ImageFailure(ImageErrorKind.CORRUPT, detail)
 
     def _last_line(self) -> str:
@@ -176,7 +174,6 @@ async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
     options = {
         "shared": None if shared is None else (shared, _SHARED_BYTES_MAX),
         "memory_bytes_max": settings.memory_bytes_max,
-        "job_us": settings.job_us,
         "limits": settings.limits._asdict(),
     }
     known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}

@@ -14,7 +14,8 @@ class ImageWorkerSettings:
 
     workers: int = bounded(2, 1, 256)
     queue_max: int = bounded(64, 0, 100_000)  # jobs that wait for a worker; more are refused
-    job_us: int = bounded(20_000_000, 10_000, 600_000_000)  # by the wall clock
+    job_us: int = bounded(20_000_000, 10_000, 600_000_000)  # see `job_time`
+    starved_us_max: int = bounded(60_000_000, 0, 600_000_000)  # for want of a processor, besides
     start_us: int = bounded(30_000_000, 100_000, 600_000_000)
     close_us: int = bounded(5_000_000, 0, 600_000_000)  # for the jobs that run when it closes
     memory_bytes_max: int = bounded(1 << 30, 256 << 20, 1 << 40)  # address space of a worker

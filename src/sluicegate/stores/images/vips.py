@@ -289,6 +289,8 @@ def _failure(error: Exception) -> ImageFailure:
     """Say in one line what the library says in several, of which the last is the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     detail = (lines[-1] if lines else "the library does not say why")[:_DETAIL_CHARS_MAX]
-    if "memory" in detail or "too large" in detail:
+    if "memory" in detail:
+        return ImageFailure(ImageErrorKind.NO_MEMORY, detail)
+    if "too large" in detail:
         return _too_large(detail)
     return ImageFailure(ImageErrorKind.CORRUPT, detail)

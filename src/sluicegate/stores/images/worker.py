@@ -4,8 +4,7 @@
 
 It has nothing to lose: no listener, no token in its environment, no right to write a file or to
 grow over its memory. It reads jobs from its input, and writes answers to its output; without its
-input it ends. A job that does not end is ended by an alarm, should the service be gone that would
-kill it.
+input it ends, in the middle of a job too: the service is gone that would kill it.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import sys
+import threading
 from mmap import ACCESS_READ, mmap
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageLimits
 from sluicegate.contracts.image_spec import parse_spec
@@ -29,16 +30,13 @@ from sluicegate.stores.images.messages import (
     read_message,
 )
 
-# What a job may have beyond its time before the alarm: the service is faster while it lives.
-ALARM_S: Final = 2
-_MICROSECONDS: Final = 1_000_000
-
 
 def main() -> None:
     """Serve jobs until the input ends."""
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's
     _bound(settings["memory_bytes_max"])
+    threading.Thread(target=_end_with_service, daemon=True).start()
     # A library that prints must not speak between two answers.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
@@ -48,12 +46,8 @@ def main() -> None:
         _send(answers, WorkerMessage({"engine": vips.engine_name()}))
         limits = ImageLimits(**settings["limits"])
         shared = _map(settings["shared"])
-        seconds = settings["job_us"] // _MICROSECONDS + ALARM_S
         while (job := read_message(sys.stdin.buffer.read)) is not None:
-            signal.alarm(seconds)
-            answer = _answer(job, limits, shared)
-            signal.alarm(0)
-            _send(answers, answer)
+            _send(answers, _answer(job, limits, shared))
 
 
 def _answer(job: WorkerMessage, limits: ImageLimits, shared: memoryview) -> WorkerMessage:
@@ -67,7 +61,7 @@ def _answer(job: WorkerMessage, limits: ImageLimits, shared: memoryview) -> Work
     except ImageFailure as failure:
         return failed(failure)
     except MemoryError:
-        return failed(ImageFailure(ImageErrorKind.TOO_LARGE, "it takes more than memory_bytes_max"))
+        return failed(ImageFailure(ImageErrorKind.NO_MEMORY, "it takes more than memory_bytes_max"))
     except OSError as error:
         return WorkerMessage({"unreadable": f"{job.head.get('path')}: {error.strerror}"})
 
@@ -91,6 +85,14 @@ def _send(answers: BinaryIO, message: WorkerMessage) -> None:
     answers.write(encode_message(message))
     answers.write(message.body)
     answers.flush()
+
+
+def _end_with_service() -> None:
+    """Wait for nothing but the other end of the input to be closed."""
+    service = select.poll()
+    service.register(0, 0)
+    service.poll()
+    os._exit(0)
 
 
 def _bound(memory_bytes_max: int) -> None:

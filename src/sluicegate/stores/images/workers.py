@@ -3,11 +3,14 @@
 A decoder of strangers' bytes crashes, loops and takes memory, and no thread can be ended for it.
 So each job runs in a process of its own for as long as it takes:
 
-- longer than `job_us`: the process is killed, and the job failed (`timeout`);
-- over its memory, or a crash: the job alone fails (`too_large`, `corrupt`), once a second process
-  has died of it as well, since the first may have been killed for something else, and a third has
-  made a picture that is known to be good: where the library is broken, no image is to blame
-  (`Unavailable`);
+- longer than `job_us`: the process is killed, and the job failed (`timeout`); what it waited for a
+  processor does not count (`job_time.py`), and a job that waited too long for one is `Unavailable`;
+- over its memory: it is tried again in a process that has done nothing before, then the job failed
+  (`no_memory`);
+- a crash: the job alone fails (`corrupt`, or `no_memory` if it was killed, as the kernel does where
+  there is none), once a second process has died of it as well, since the first may have been killed
+  for something else, and a third has made a picture that is known to be good: where the library is
+  broken, no image is to blame (`Unavailable`);
 - after `jobs_max` jobs a process is replaced, so that nothing it leaks adds up.
 
 Jobs wait in line for a free process, `queue_max` at most; the next one is `Unavailable`, which says
@@ -33,6 +36,7 @@ from sluicegate.contracts.image import (
     Processed,
 )
 from sluicegate.contracts.image_spec import ImageSpec, parse_spec
+from sluicegate.stores.images.job_time import JobTime
 from sluicegate.stores.images.messages import (
     WorkerMessage,
     job_of,
@@ -201,15 +205,14 @@ class ImageWorkers:
                 raise _closed()
             worker = slot.worker or await self._spawn_in(slot)
             try:
-                async with asyncio.timeout(self.settings.job_us / _MICROSECONDS):
-                    return await worker.ask(job, read)
-            except TimeoutError:
+                return await self._ask(slot, worker, job, read)
+            except ImageFailure as failed:
+                if failed.kind is not ImageErrorKind.NO_MEMORY or worker.jobs == 1:
+                    raise
+                # The jobs before it may have left too little.
                 slot.worker = None
                 await worker.kill()
-                limit = self.settings.job_us / _MICROSECONDS
-                raise ImageFailure(
-                    ImageErrorKind.TIMEOUT, f"it takes longer than job_us ({limit:g} s)"
-                ) from None
+                failure = failed
             except WorkerDiedError as died:
                 slot.worker = None
                 failure = died.failure
@@ -218,13 +221,43 @@ class ImageWorkers:
         await self._check_health(slot, failure)
         raise failure
 
+    async def _ask(
+        self,
+        slot: _Slot,
+        worker: ImageProcess,
+        job: WorkerMessage,
+        read: Callable[[WorkerMessage], T],
+    ) -> T:
+        """Ask while the job's time lasts; at its end the process is killed."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        limit = asyncio.timeout(None)
+        time = JobTime(
+            worker.pid,
+            settings.job_us,
+            settings.starved_us_max,
+            lambda: limit.reschedule(loop.time()),
+        )
+        try:
+            async with limit:
+                return await worker.ask(job, read)
+        except TimeoutError:
+            slot.worker = None
+            await worker.kill()
+            if time.starved:
+                raise Unavailable(WHAT, "a job had no processor for starved_us_max") from None
+            bound = settings.job_us / _MICROSECONDS
+            raise ImageFailure(
+                ImageErrorKind.TIMEOUT, f"it takes longer than job_us ({bound:g} s)"
+            ) from None
+        finally:
+            time.stop()
+
     async def _check_health(self, slot: _Slot, failure: ImageFailure) -> None:
         """Have the next process make the good picture; `Unavailable` if it cannot."""
         worker = await self._spawn_in(slot)
         try:
-            async with asyncio.timeout(self.settings.job_us / _MICROSECONDS):
-                await worker.ask(_GOOD_JOB, read_processed)
-        except (TimeoutError, ImageFailure, WorkerDiedError):
+            await self._ask(slot, worker, _GOOD_JOB, read_processed)
+        except (ImageFailure, WorkerDiedError):
             slot.worker = None
             await worker.kill()
             remedy = "they cannot make a good picture either; restart the service"
