@@ -90,6 +90,7 @@ async def endure(seeds: Sequence[int]) -> Counter[str]:
         workers=2,
         queue_max=64,
         job_us=10_000_000,
+        starved_us_max=600_000_000,  # likewise
         start_us=300_000_000,  # beside others, at the lowest priority, it takes long
         memory_bytes_max=MEMORY_BYTES_MAX,
         limits=LIMITS,

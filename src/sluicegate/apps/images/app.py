@@ -6,7 +6,7 @@ Nothing here decides or speaks a protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from typing import ClassVar, Final, final
@@ -20,6 +20,7 @@ from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.report import (
     NearPairs,
     Report,
+    StoredVariant,
     make_pairs,
     make_report,
     report_page,
@@ -27,7 +28,7 @@ from sluicegate.apps.images.report import (
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
-from sluicegate.command_line.text import counted, duration
+from sluicegate.command_line.text import counted, duration, size
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.service.app import App, Site
@@ -285,7 +286,9 @@ class ImagesApp(App[ImagesSettings]):
             ago = duration(self.clock.now_us() - self._report_us)
             words.append(f"What is stored was counted {ago} ago, and is being counted again.")
         tiles = [
-            self._tile(sample.name, counted(sample.variants, "variant"), sample.failure)
+            self._tile(
+                sample.name, counted(sample.variants, "variant"), sample.failure, sample.shown
+            )
             for sample in report.samples
         ]
         return report_page(
@@ -304,14 +307,26 @@ class ImagesApp(App[ImagesSettings]):
         finally:
             self._counting = None
 
-    def _tile(self, name: str, words: str, failure: str = "") -> str:
+    def _tile(
+        self, name: str, words: str, failure: str = "", variants: Sequence[StoredVariant] = ()
+    ) -> str:
         source = name.removeprefix(UPLOAD)
-        keys = self.settings.sign_key
-        path = signed_path(keys[0], TILE_SPEC, source) if keys else path_of(TILE_SPEC, source)
-        picture = f'<img src="{escape(path)}" alt="" loading="lazy">'
+        picture = f'<img src="{self._path(TILE_SPEC, source)}" alt="" loading="lazy">'
         if failure:
             picture = f'<span class="none">{escape(failure.replace("_", " "))}</span>'
-        return f"<li>{picture}<span>{escape_name(source)}</span><span>{words}</span></li>"
+        below = f"<span>{words}</span>"
+        if variants:
+            rows = "".join(
+                f'<li><a href="{self._path(one.spec, source)}">{escape(one.spec)}</a> '
+                f"{size(one.bytes)}</li>"
+                for one in variants
+            )
+            below = f"<details><summary>{words}</summary><ul>{rows}</ul></details>"
+        return f"<li>{picture}<span>{escape_name(source)}</span>{below}</li>"
+
+    def _path(self, spec: str, source: str) -> str:
+        keys = self.settings.sign_key
+        return escape(signed_path(keys[0], spec, source) if keys else path_of(spec, source))
 
     async def _collect(self) -> None:
         while True:

@@ -52,6 +52,7 @@ OTHERS: Final = "other hosts"
 MERCHANTS_MAX: Final = 10_000
 MERCHANTS_SHOWN: Final = 20
 PAIRS_SHOWN: Final = 20
+VARIANTS_SHOWN: Final = 12  # of an original
 _DIGEST: Final = 32
 # A row is a digest, what it says of it, and a number: the size of a content, how long a variant
 # took to make, or a merchant's.
@@ -70,7 +71,9 @@ STYLE: Final = """
 .pairs { display: grid; gap: 20px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
 .tiles.pair { grid-template-columns: 1fr 1fr; margin: 0; }
 @media (max-width: 400px) { .pairs { grid-template-columns: 1fr; } }
-.tiles span { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
+.tiles span, .tiles details { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
+.tiles ul { list-style: none; margin: 4px 0 0; padding: 0; }
+.tiles li li { border-radius: 0; padding: 2px 0; }
 """
 
 
@@ -87,6 +90,13 @@ class Merchant:
     spared_us: int = 0  # to make these
 
 
+class StoredVariant(NamedTuple):
+    """A variant to show."""
+
+    spec: str
+    bytes: int
+
+
 class StoredSample(NamedTuple):
     """An original to show."""
 
@@ -94,6 +104,7 @@ class StoredSample(NamedTuple):
     content: str
     variants: int
     failure: str  # the kind, if variants failed and none was made
+    shown: Sequence[StoredVariant]  # the first of them
 
 
 @dataclass
@@ -219,6 +230,7 @@ async def make_report(
             at = await _step(progress, "URLs", at)
         counts: dict[str, int] = {}
         failures: dict[str, str] = {}
+        made: dict[str, list[StoredVariant]] = {one: [] for one in shown}
         async for digest, _, raw in maps.walk(VARIANTS):
             variant = decode(VariantRecord, raw)
             report.variants += not variant.failure
@@ -230,6 +242,8 @@ async def make_report(
                 rows.add(_row(digest, _MADE, variant.took_us))
                 if original in shown:
                     counts[original] = counts.get(original, 0) + 1
+                    if len(made[original]) < VARIANTS_SHOWN:
+                        made[original].append(StoredVariant(variant.spec, variant.size))
             elif original in shown:
                 failures[original] = variant.failure
             at = await _step(progress, "variants", at)
@@ -240,7 +254,7 @@ async def make_report(
     for one, name in shown.items():
         count = counts.get(one, 0)
         failure = "" if count else failures.get(one, "")
-        report.samples.append(StoredSample(name, one, count, failure))
+        report.samples.append(StoredSample(name, one, count, failure, sorted(made[one])))
     return report
 
 
