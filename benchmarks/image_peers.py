@@ -3,13 +3,15 @@
     python -m benchmarks.image_peers PROGRAM [calls of a round]
 
 PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`). All are asked over HTTP
-for JPEGs of quality 80, about 400 pixels wide, from photographs of 3000 x 2000, one call after the
-other, and give the same: size, subsampling, one scan, tables made for the image. They have the
+for JPEGs of quality 80, about 400 pixels wide, from photographs of 3000 x 2000, by so many callers
+at once, and give the same: size, subsampling, one scan, tables made for the image. They have the
 originals in files. Each call is for a width of its photograph that was not asked for before, so
-that all bytes are new: the service verifies the original, makes the variant, hashes and stores it,
-durably. "thumbor, keeping" stores what it makes too, as one has it in production. "thumbor" keeps
-nothing, which is less work than ours. What counts is the CPU time of all processes of a server; the
-client's is nobody's. Bar: at least as many images as thumbor that keeps what it makes.
+that all bytes are new: the service makes the variant, hashes and stores it, durably. Its originals
+are in memory ("sluicegate"), as they are for an image that is asked for in several sizes at about
+the same time, or are read and verified each time ("no memory": `--recent-bytes 0`). "thumbor,
+keeping" stores what it makes too, as one has it in production. "thumbor" keeps nothing, which is
+less work than ours. What counts is the CPU time of all processes of a server; the client's is
+nobody's. Bar: at least as many images as thumbor that keeps what it makes, when all are busy.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -36,7 +39,9 @@ from tests.engines.child import free_port
 
 CALLS: Final = 24
 WIDTH: Final = 380
-OURS, PEER, BARE = "sluicegate", "thumbor, keeping", "thumbor"
+CALLERS: Final = (1, 4)  # the bar is for the last
+OURS, READING = "sluicegate", "no memory"
+PEER, BARE = "thumbor, keeping", "thumbor"
 CONFIG: Final = """
 LOADER = "thumbor.loaders.file_loader"
 FILE_LOADER_ROOT_PATH = "{folder}"
@@ -49,6 +54,13 @@ PROGRESSIVE_JPEG = False
 QUALITY = 80
 """
 KEEPING: Final = '"thumbor.result_storages.file_storage"'
+
+
+def reading_folder(folder: Path) -> Path:
+    """A folder for the stores of a second service."""
+    second = folder / "second"
+    second.mkdir()
+    return second
 
 
 class Started(Shipped):
@@ -98,7 +110,7 @@ def kind(data: bytes) -> tuple[object, ...]:
 
 
 def main(program: str, calls: int) -> None:
-    """Ask all, in turns of one call."""
+    """Ask all, in turns."""
     bars = Bars()
     with tempfile.TemporaryDirectory() as name, origin_in_thread() as origin:
         folder = Path(name)
@@ -108,44 +120,65 @@ def main(program: str, calls: int) -> None:
         count = len(origin.pages)
         with (
             Started(folder) as server,
+            Started(reading_folder(folder), "--recent-bytes", "0") as reading,
             thumbor(folder, program, "keeping", KEEPING) as (keeping, keeping_pid),
             thumbor(folder, program, "bare", "None") as (bare, bare_pid),
         ):
             ask: dict[str, Callable[[int], bytes]] = {
                 OURS: lambda call: get(server.port, own(server, origin.url, call, count)),
+                READING: lambda call: get(reading.port, own(reading, origin.url, call, count)),
                 PEER: lambda call: get(keeping, theirs(call, count)),
                 BARE: lambda call: get(bare, theirs(call, count)),
             }
-            pids = {OURS: server.child.pid, PEER: keeping_pid, BARE: bare_pid}
+            pids = {
+                OURS: server.child.pid,
+                READING: reading.child.pid,
+                PEER: keeping_pid,
+                BARE: bare_pid,
+            }
             if len({kind(work(0)) for work in ask.values()}) > 1:
                 sys.exit(f"not the same work: {[kind(work(0)) for work in ask.values()]}")
-            made: dict[str, list[float]] = {one: [] for one in ask}
             done = 1
-            for turn in range(ROUNDS + 1):  # the first is to warm
-                before = {one: sum(map(cpu_s, family(pids[one]))) for one in ask}
-                sizes = dict.fromkeys(ask, 0)
-                for call in range(done, done + calls):
-                    for one, work in ask.items():
-                        sizes[one] += len(work(call))
-                done += calls
-                for one in ask:
-                    used = sum(map(cpu_s, family(pids[one]))) - before[one]
-                    if turn:
-                        made[one].append(calls / used)
-                    else:
-                        print(f"{one}: {sizes[one] / calls:,.0f} bytes an image")
-    for one, found in made.items():
-        low, high = min(found), max(found)
-        median = statistics.median(found)
-        print(f"  {one:<18}{median:7.1f} images/CPU s  ({low:.1f} to {high:.1f})")
-    for peer in (PEER, BARE):
-        pairs = zip(made[OURS], made[peer], strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-        if peer == PEER:
-            bars.check(ratio >= 1, f"{ratio:.2f} of {peer} (bar: 1)")
-        else:
-            print(f"          {ratio:.2f} of {peer}")
+            for callers in CALLERS:
+                done = busy(ask, pids, callers, calls, done, bars)
     bars.exit()
+
+
+def busy(
+    ask: dict[str, Callable[[int], bytes]],
+    pids: dict[str, int],
+    callers: int,
+    calls: int,
+    done: int,
+    bars: Bars,
+) -> int:
+    """Have all asked by so many at once, and print what they made; how many calls were made."""
+    made: dict[str, list[float]] = {one: [] for one in ask}
+    names = list(ask)
+    with ThreadPoolExecutor(callers) as pool:
+        for turn in range(ROUNDS + 1):  # the first is to warm
+            for one in names[turn % len(names) :] + names[: turn % len(names)]:
+                before = sum(map(cpu_s, family(pids[one])))
+                size = sum(map(len, pool.map(ask[one], range(done, done + calls))))
+                used = sum(map(cpu_s, family(pids[one]))) - before
+                if turn:
+                    made[one].append(calls / used)
+                elif callers == CALLERS[0]:
+                    print(f"{one}: {size / calls:,.0f} bytes an image")
+            done += calls
+    print(f"\n{callers} at once")
+    for one, found in made.items():
+        low, high, median = min(found), max(found), statistics.median(found)
+        print(f"  {one:<18}{median:7.1f} images/CPU s  ({low:.1f} to {high:.1f})")
+    for own_name in (OURS, READING):
+        for peer in (PEER, BARE):
+            pairs = zip(made[own_name], made[peer], strict=True)
+            ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+            if (own_name, peer, callers) == (OURS, PEER, CALLERS[-1]):
+                bars.check(ratio >= 1, f"{ratio:.2f} of {peer} (bar: 1)")
+            else:
+                print(f"          {own_name}: {ratio:.2f} of {peer}")
+    return done
 
 
 def own(server: ImagesProcess, url: Callable[[str], str], call: int, count: int) -> str:

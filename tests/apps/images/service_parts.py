@@ -33,6 +33,7 @@ class Parts:
         engine: str = "",
         blobs: str = "",
         settings: PipelineSettings | None = None,
+        recent_bytes: int = 0,
         **origin: Any,
     ) -> None:
         self.folder = folder
@@ -40,7 +41,7 @@ class Parts:
         self.engine = open_engine(engine or f"lmdb:{folder}/kv?sync=off")
         self.maps = ImageMaps(self.engine)
         self.contents = Contents(
-            open_blobs(blobs or f"files:{folder}/blobs"), self.maps, self.clock
+            open_blobs(blobs or f"files:{folder}/blobs"), self.maps, self.clock, recent_bytes
         )
         values: dict[str, Any] = {"networks": ("127.0.0.1/32",), "idle_s": 0.5, "per_host": 64}
         self.origin = Origin(OriginSettings(**(values | origin)), SystemClock())

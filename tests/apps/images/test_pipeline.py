@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Pillow
 
-from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.contents import Contents, blob_name
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
 from sluicegate.apps.images.pipeline import (
     BULK_TRIES,
@@ -28,6 +28,7 @@ from sluicegate.contracts.image import ImageErrorKind, ImageFailure, Processed
 from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.lru_ttl import ENTRY_BYTES
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture, sized
@@ -190,6 +191,40 @@ def test_what_waits_for_a_worker_is_not_in_memory_and_its_wait_is_no_work(tmp_pa
         assert parts.pipeline.counts.process_us == 100_000
 
     run(tmp_path, story)
+
+
+def test_an_original_is_in_memory_for_its_next_sizes_and_so_many_bytes_are(tmp_path: Path) -> None:
+    bodies = {f"/{number}.png": picture(number, form="TIFF") for number in range(5)}
+    size = len(bodies["/0.png"])
+
+    async def story() -> None:
+        room = 4 * (size + ENTRY_BYTES)  # for four of the five
+        async with OriginServer() as server, parts_of(tmp_path, recent_bytes=room) as parts:
+            read: list[str] = []
+            inner = parts.contents.read
+
+            async def record(digest: str, generation: int, size: int) -> bytes | None:
+                read.append(digest)
+                return await inner(digest, generation, size)
+
+            parts.contents.read = record  # type: ignore[method-assign]
+            server.pages |= {path: Page(body) for path, body in bodies.items()}
+            for path in bodies:
+                for width in (8, 16, 24):
+                    await parts.image(server.url(path), width)
+            assert not read  # downloaded, and made of what was downloaded
+            await parts.image(server.url("/0.png"), 32)
+            assert read == [sha256(bodies["/0.png"]).hexdigest()]  # the first had to leave
+            await parts.image(server.url("/0.png"), 40)
+            assert len(read) == 1
+            # What is no longer stored is not made of what is remembered.
+            await parts.contents.delete(blob_name(read[0], 0))
+            await parts.maps.swap_content(read[0], (await parts.maps.content(read[0])).raw, None)
+            asked = server.asked["/0.png"]
+            assert (await parts.image(server.url("/0.png"), 44)).data
+            assert server.asked["/0.png"] == asked + 1
+
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_an_image_is_checked_after_its_time_and_costs_nothing_if_unchanged(tmp_path: Path) -> None:

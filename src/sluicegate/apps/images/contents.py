@@ -14,6 +14,9 @@ them, by compare-and-swap:
 
 So a delete that comes late never meets a blob that a writer relies on. What is assumed: from
 reading a record to referring to it takes less than the grace period of collection.
+
+Originals that were stored or verified lately are in memory, so many bytes of them: who shows an
+image asks for it in several sizes.
 """
 
 from __future__ import annotations
@@ -31,10 +34,13 @@ from sluicegate.apps.images.records import CONDEMNED, GONE, LIVE, ContentRecord
 from sluicegate.contracts.blob_store import BlobStore
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.kernels.lru_ttl import FRESH, LruTtl
 
 THREADS_MAX: Final = 16
 HASHED_HERE_BYTES: Final = 1 << 16
 TRIES_MAX: Final = 32
+RECENT_LEAST: Final = 4  # originals that have room in memory, however large
+_RECENT_US: Final = 600_000_000
 _NAME: Final = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})(?:\.([1-9][0-9]{0,9}))?")
 _log: Final = logging.getLogger("sluicegate.images")
 
@@ -54,11 +60,19 @@ class Content(NamedTuple):
 class Contents:
     """The stored bytes of originals and variants."""
 
-    def __init__(self, blobs: BlobStore, maps: ImageMaps, clock: Clock) -> None:
+    def __init__(
+        self, blobs: BlobStore, maps: ImageMaps, clock: Clock, recent_bytes: int = 0
+    ) -> None:
         self._blobs = blobs
         self._maps = maps
         self._clock = clock
         self._threads = ThreadPoolExecutor(THREADS_MAX, "images-blobs")
+        self._recent: LruTtl[bytes] | None = None
+        if recent_bytes:
+            largest = max(1, recent_bytes // RECENT_LEAST)
+            self._recent = LruTtl(
+                recent_bytes, ttl_us=_RECENT_US, beta=0.0, entry_bytes_max=largest
+            )
         self.damaged = 0
         self.written = 0
         self.bytes_written = 0
@@ -100,7 +114,20 @@ class Contents:
         record = (await self._maps.content(digest)).record
         if record is None or record.state == GONE:
             return None
-        return await self.read(digest, record.generation, record.size)
+        if self._recent is not None:
+            state, found = self._recent.get(digest, self._clock.now_us(), 0.0)
+            if state == FRESH and found is not None:
+                return found
+        data = await self.read(digest, record.generation, record.size)
+        if data is not None:
+            self.keep(digest, data)
+        return data
+
+    def keep(self, digest: str, data: bytes) -> None:
+        """Have an original in memory for those who ask for it next."""
+        if self._recent is not None:
+            now_us, epoch = self._clock.now_us(), self._recent.begin(digest)
+            self._recent.put(digest, data, len(data), epoch=epoch, now_us=now_us, draw=0.0)
 
     async def take_up(self, digest: str) -> bool:
         """Have collection leave it for a grace period at least; whether it is there still."""

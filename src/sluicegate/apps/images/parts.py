@@ -34,7 +34,9 @@ class ImageParts:
         self.processor = processor
         self.engine = open_engine(settings.kv)
         self.maps = ImageMaps(self.engine)
-        self.contents = Contents(open_blobs(settings.blobs), self.maps, clock)
+        self.contents = Contents(
+            open_blobs(settings.blobs), self.maps, clock, settings.recent_bytes
+        )
         self.origin = Origin(_origin_settings(settings), clock)
         self.queue = Queue(
             QueueSettings(

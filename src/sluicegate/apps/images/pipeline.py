@@ -243,6 +243,7 @@ class ImagePipeline:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         self.counts.uploads += 1
         content = await self.contents.store(data)
+        self.contents.keep(content.digest, data)
         if content.known and await self.contents.read(*content[:3]) is None:
             content = await self.contents.store(data, again=True)
         if content.known:
@@ -333,6 +334,7 @@ class ImagePipeline:
             detail = f"it is none of {ACCEPTED}"
             return self._failed(url, None, ImageFailure(ImageErrorKind.WRONG_TYPE, detail))
         content = await self.contents.store(download.body, again=force)
+        self.contents.keep(content.digest, download.body)
         changed_us = now_us
         if before is not None and before.content == content.digest:
             changed_us = before.changed_us

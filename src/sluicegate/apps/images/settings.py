@@ -158,6 +158,13 @@ class MemoryFlags(SettingsBase):
     hot_bytes: Annotated[
         int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
     ] = 64 << 20
+    recent_bytes: Annotated[
+        int,
+        Setting(
+            "bytes of originals kept in memory for their next variants; 0 is none",
+            whole(0, 1 << 40, "BYTES"),
+        ),
+    ] = 32 << 20
 
     def lifetimes(self) -> FailureLifetimes:
         """Those of failures."""
