@@ -13,6 +13,7 @@ from sluicegate.kernels.outlier import (
     IN_A_ROW,
     LATENCY,
     SUCCESS_RATE,
+    THROUGHPUT,
     TIME_IS_UP,
     HostStats,
     HostVerdict,
@@ -44,10 +45,11 @@ def ejected(hosts: list[HostStats], settings: SweepSettings = DEFAULTS) -> dict[
 def only(**fields: int | float) -> SweepSettings:
     """Settings with all rules off but those named, and room for all."""
     rules = {"failures_in_row": 0, "failure_percent": 0, "deviations": 0.0, "latency_ratio": 0.0}
+    rules["throughput_percent"] = 0
     return SweepSettings(**{**rules, "ejected_percent_max": 100, "jitter_us": 0, **fields})  # type: ignore[arg-type]
 
 
-# The four rules.
+# The five rules.
 
 
 def test_hosts_that_are_all_well_stay() -> None:
@@ -58,12 +60,14 @@ def test_five_failures_in_a_row_are_enough_however_few_the_calls() -> None:
     assert ejected(group(HostStats("bad", requests=5, failures=5, failures_in_row=5))) == {
         "bad": IN_A_ROW
     }
-    assert ejected(group(HostStats("bad", requests=5, failures=4, failures_in_row=4))) == {}
+    almost = group(HostStats("bad", requests=5, failures=4, failures_in_row=4))
+    assert ejected(almost, only(failures_in_row=5)) == {}
 
 
 def test_half_of_the_calls_failing_are_enough_once_there_are_enough_calls() -> None:
     assert ejected(group(HostStats("bad", requests=20, failures=10))) == {"bad": FAILURES}
-    assert ejected(group(HostStats("bad", requests=19, failures=19))) == {}
+    few = group(HostStats("bad", requests=19, failures=19))
+    assert ejected(few, only(failure_percent=50)) == {}
     under = group(HostStats("under", requests=249, failures=124))
     assert ejected(under, only(failure_percent=50)) == {}
 
@@ -142,6 +146,37 @@ def test_the_deviation_is_blind_when_a_quarter_is_equally_bad_and_the_share_is_n
     assert len(ejected(hosts(3), only(failure_percent=50))) == 3
 
 
+def test_hosts_that_answer_less_and_fail_more_are_seen_though_others_are_as_bad() -> None:
+    """A third of the group fails 4 of its 12 calls, and the rest are asked instead."""
+    bad = [HostStats(f"bad {n}", requests=12, failures=4) for n in range(3)]
+    settings = SweepSettings(ejected_percent_max=100)
+    assert ejected(group(*bad), settings) == {f"bad {n}": THROUGHPUT for n in range(3)}
+    assert ejected(group(*bad), SweepSettings(throughput_percent=0)) == {}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        HostStats("quiet", requests=12),
+        HostStats("chance", requests=12, failures=1),
+        HostStats("as busy as the others", requests=570, failures=70),
+        HostStats("never called"),
+    ],
+)
+def test_few_answers_or_failures_alone_are_no_sign(host: HostStats) -> None:
+    assert ejected(group(host), only(throughput_percent=50)) == {}
+
+
+def test_what_is_half_of_the_median_is_not_less_than_that() -> None:
+    edge = SweepSettings(deviations=0.0, throughput_percent=50)
+    others = [HostStats(f"well {n}", requests=1_000) for n in range(5)]
+    assert ejected([HostStats("bad", requests=600, failures=100), *others], edge) == {}
+    assert ejected([HostStats("bad", requests=600, failures=101), *others], edge) == {
+        "bad": THROUGHPUT
+    }
+    assert ejected([HostStats("bad", requests=600, failures=101), *others[:3]], edge) == {}
+
+
 def test_hosts_that_are_all_equally_bad_are_no_outliers() -> None:
     for failures in range(50):
         hosts = [HostStats(str(n), requests=70, failures=failures) for n in range(7)]
@@ -210,16 +245,19 @@ def test_an_ejected_host_does_not_count_among_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["failures_in_row", "failure_percent", "deviations", "latency_ratio"]
+    "rule",
+    ["failures_in_row", "failure_percent", "deviations", "throughput_percent", "latency_ratio"],
 )
 def test_a_rule_at_zero_is_off(rule: str) -> None:
     bad = {
         "failures_in_row": HostStats("bad", requests=10, failures=9, failures_in_row=9),
         "failure_percent": HostStats("bad", requests=100, failures=90),
         "deviations": HostStats("bad", requests=100, failures=20),
+        "throughput_percent": HostStats("bad", requests=10, failures=5),
         "latency_ratio": well("bad", 900_000),
     }[rule]
     usual = {"failures_in_row": 5, "failure_percent": 50, "deviations": 1.9, "latency_ratio": 3.0}
+    usual["throughput_percent"] = 50
     assert list(ejected(group(bad), only(**{rule: usual[rule]}))) == ["bad"]
     assert ejected(group(bad), only()) == {}
     assert ejected(group(HostStats("dead", requests=100, failures=100)), only()) == {}
@@ -381,6 +419,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "deviations": 1.9,
         "healthy_percent": 95,
         "evidence_min": 14.0,
+        "throughput_percent": 50,
         "latency_requests_min": 100,
         "latency_ratio": 3.0,
         "latency_us_min": 1_000,
@@ -461,9 +500,9 @@ hosts_of = st.builds(
 )
 
 
-def beyond_chance(host: HostStats, busy: list[HostStats]) -> bool:
+def beyond_chance(host: HostStats, rest: list[HostStats]) -> bool:
     """The oracle's bound: the relative entropy of two coins, thrown once a call."""
-    others = [other for other in busy if other is not host]
+    others = [other for other in rest if other is not host]
     theirs = (sum(other.failures for other in others) + 1) / (
         sum(other.requests for other in others) + 2
     )
@@ -485,13 +524,18 @@ def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str,
     suspects = []
     for host in rest:
         bad = host.failures_in_row >= 5
+        answered = [one.requests - one.failures for one in rest if one.requests]
+        if host.requests and len(answered) >= 5:
+            few = host.requests - host.failures < statistics.median(answered) / 2
+            low = host.requests - host.failures < 0.95 * host.requests
+            bad = bad or (few and low and beyond_chance(host, rest))
         if host in busy:
             rate = 1 - host.failures / host.requests
             bad = bad or rate <= 0.5
             if len(rates) >= 5:
                 edge = statistics.fmean(rates) - 1.9 * statistics.pstdev(rates)
                 assume(abs(rate - edge) > 1e-6 or statistics.pstdev(rates) < 1e-12)
-                beyond = beyond_chance(host, busy)
+                beyond = beyond_chance(host, rest)
                 bad = bad or (rate < edge - 1e-9 and rate < 0.95 and beyond)
             if len(p95s) >= 5 and host.requests - host.failures >= 100:
                 bad = bad or host.latency_us_p95 > max(1_000, 3 * statistics.median(p95s))

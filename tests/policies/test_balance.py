@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
@@ -18,7 +19,9 @@ from sluicegate.testing import SeededChance
 
 S = 1_000_000
 HOSTS = [f"h{n}" for n in range(10)]
-OFF = OutlierSettings(failures_in_row=0, failure_percent=0, deviations=0.0, latency_ratio=0.0)
+OFF = OutlierSettings(
+    failures_in_row=0, failure_percent=0, deviations=0.0, throughput_percent=0, latency_ratio=0.0
+)
 
 
 def balance(
@@ -71,6 +74,77 @@ def test_a_slow_host_gets_little(eject: bool) -> None:
     calls = simulated(balance(eject=eject), 20, 500, "h3", ResultKind.OK, 100_000, 10_000)
     assert calls["h3"] < 200
     assert min(calls[host] for host in HOSTS if host != "h3") > 800
+
+
+def doubting(host: str = "h3", **settings: int) -> Balance:
+    """A group of which this host has just failed, with calls enough before."""
+    policy = balance(settings=OutlierSettings(**settings))
+    for n in range(1_200):
+        policy.outlier.record(HOSTS[n % 10], CallResult(ResultKind.OK), 1_000, "", n * 1_000)
+    now_us = 1_200_000
+    policy.outlier.sweep(now_us)
+    fail(policy, host, now_us)
+    return policy
+
+
+def fail(policy: Balance, host: str, now_us: int) -> None:
+    others = [name for name in HOSTS if name != host]
+    permit = policy.admit(Request(""), now_us, others)
+    assert isinstance(permit, BalancePermit)
+    permit.end_with(CallResult(ResultKind.FAILED), now_us + 1_000)
+
+
+def picked(policy: Balance, now_us: int, criticality: Criticality, avoid: list[str]) -> list[str]:
+    permits = [policy.admit(Request("", criticality=criticality), now_us, avoid) for _ in range(20)]
+    return [permit.host for permit in permits if isinstance(permit, BalancePermit)]
+
+
+def test_a_host_that_has_failed_is_given_one_call_soon_to_show_whether_it_fails() -> None:
+    policy, after_us = doubting(), 1_201_000
+    degraded = Criticality.DEGRADED
+    assert "h3" not in picked(policy, after_us + 49_999, degraded, [])
+    assert "h3" not in picked(policy, after_us + 50_000, Criticality.CRITICAL, [])
+    assert "h3" not in picked(policy, after_us + 50_000, degraded, ["h4"]), (
+        "a repeat finds out less"
+    )
+    assert picked(policy, after_us + 50_000, degraded, []).count("h3") == 1
+    assert "h3" not in picked(policy, after_us + 900_000, degraded, []), "its answer is waited for"
+
+
+def test_a_doubt_ends_with_a_success_that_began_after_the_failure() -> None:
+    policy = doubting()
+    good = CallResult[object](ResultKind.OK)
+    policy.outlier.record("h3", good, 500_000, "", 1_210_000)
+    assert policy.outlier.doubted(1_300_000) == "h3", "that call began before"
+    policy.outlier.record("h3", good, 50_000, "", 1_310_000)
+    assert policy.outlier.doubted(9_000_000) == ""
+
+
+@pytest.mark.parametrize(
+    "settings", [{"probe_us": 0}, {"probe_calls_min": 1_201}, {"failures_in_row": 0}]
+)
+def test_nobody_is_sent_to_a_doubted_host_for_what_would_not_be_found_out(
+    settings: dict[str, int],
+) -> None:
+    """Of few calls five are too many to spend; and without the rule nothing comes of them."""
+    assert doubting(**settings).outlier.doubted(2_000_000) == ""
+
+
+def test_a_host_that_fails_late_is_not_asked_to_show_it() -> None:
+    policy = doubting()
+    late: CallResult[object] = CallResult(ResultKind.TIMED_OUT)
+    policy.outlier.record("h3", late, 250_001, "", 1_500_000)
+    assert policy.outlier.doubted(2_000_000) == ""
+
+
+def test_a_doubted_host_that_stays_for_want_of_room_is_not_asked_for_ever() -> None:
+    policy = doubting(ejected_percent_max=0)
+    asked = 1
+    for now_us in range(1_300_000, 9_000_000, 10_000):
+        if policy.outlier.doubted(now_us):
+            fail(policy, "h3", now_us)
+            asked += 1
+    assert asked == 10
 
 
 def test_a_host_that_refuses_gets_little_and_is_not_ejected() -> None:

@@ -8,12 +8,14 @@ itself. A host is suspect by the first of these rules that it breaks, each of wh
     failures       `failure_percent` or more of its calls failed
     success rate   below  mean - `deviations` * standard deviation  of all hosts' rates, and below
                    `healthy_percent`, and too bad for chance
+    throughput     it answered less than `throughput_percent` of what the median of all hosts did,
+                   is below `healthy_percent`, and too bad for chance
     latency        its p95 is more than `latency_ratio` times the median of all hosts' p95s
 
-All but the first need `requests_min` calls of the host, the last `latency_requests_min`; the last
-two compare, and so need `hosts_min` such hosts. Suspects are ejected worst first, the highest share
-of failures and then the longest p95, while no more than `ejected_percent_max` of the group is out
-(one may always be, of two or more). An ejection lasts
+In a row and throughput take any number of calls of the host, the others `requests_min`, latency
+`latency_requests_min`; the last three compare, and so need `hosts_min` such hosts. Suspects are
+ejected worst first, the highest share of failures and then the longest p95, while no more than
+`ejected_percent_max` of the group is out (one may always be, of two or more). An ejection lasts
 
     min(base_us * number of ejections, ejected_us_max) + jitter
 
@@ -33,6 +35,9 @@ long: 40 false ejections without it, none with it. The others' rate is counted, 
 by chance at times. Chernoff's bound, which takes it as known, put a host out in 181 of 10,000,000
 windows of five healthy ones; the ratio of likelihoods does in 2. For the same reason a p95 must
 have five calls above it.
+Whoever fails is asked less by a balancer that prices failures, so its calls may stay too few for a
+share or a deviation, and several such hosts hide each other from the deviation. So few answers and
+failures beyond chance are a sign together, however few the calls.
 Slow hosts are compared by the ratio to the median, which one slow host cannot move.
 Worst first: with little room, the order in which hosts are listed must not decide.
 One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which
@@ -64,6 +69,7 @@ from sluicegate.kernels.bounds import check_ranges, ranged, within
 IN_A_ROW: Final = "failures in a row"
 FAILURES: Final = "share of failures"
 SUCCESS_RATE: Final = "success rate below the others"
+THROUGHPUT: Final = "fewer answers and more failures than the others"
 LATENCY: Final = "latency above the others"
 TIME_IS_UP: Final = "ejection time is over"
 
@@ -133,6 +139,7 @@ class SweepSettings:
     deviations: float = 1.9
     healthy_percent: int = ranged(95, 0, 100)
     evidence_min: float = 14.0
+    throughput_percent: int = ranged(50, 0, 100)
     latency_ratio: float = 3.0
     latency_us_min: int = ranged(1_000, 0, WAIT_US_MAX)
     latency_requests_min: int = ranged(100, 1, COUNT_MAX)
@@ -247,27 +254,27 @@ def _suspects(
 ) -> list[tuple[float, int, int, str]]:
     """Share of failures and latency (both negated, worst first), position and reason of each."""
     rate_min = _rate_min(candidates, settings)
+    answers_min = _answers_min(candidates, settings)
     latency_us_max = _latency_us_max(candidates, settings)
-    requests, failures = 0, 0
-    for host in candidates:
-        if host.requests >= settings.requests_min:
-            requests += host.requests
-            failures += host.failures
+    requests = sum([host.requests for host in candidates])
+    failures = sum([host.failures for host in candidates])
     found: list[tuple[float, int, int, str]] = []
     for at, host in enumerate(candidates):
         share = host.failures / host.requests if host.requests else 1.0
         reason = ""
         if 0 < settings.failures_in_row <= host.failures_in_row:
             reason = IN_A_ROW
+        elif (
+            host.requests >= settings.requests_min
+            and 0 < settings.failure_percent * host.requests <= 100 * host.failures
+        ):
+            reason = FAILURES
+        elif (comparison := _comparison(host, share, rate_min, answers_min, settings)) and evidence(
+            host.failures, host.requests, failures, requests
+        ) >= settings.evidence_min:
+            reason = comparison
         elif host.requests < settings.requests_min:
             continue
-        elif 0 < settings.failure_percent * host.requests <= 100 * host.failures:
-            reason = FAILURES
-        elif (
-            1.0 - share < rate_min
-            and evidence(host.failures, host.requests, failures, requests) >= settings.evidence_min
-        ):
-            reason = SUCCESS_RATE
         elif (
             host.latency_us_p95 > latency_us_max
             and host.requests - host.failures >= settings.latency_requests_min
@@ -276,6 +283,31 @@ def _suspects(
         if reason:
             found.append((-share, -host.latency_us_p95, at, reason))
     return found
+
+
+def _comparison(
+    host: HostStats, share: float, rate_min: float, answers_min: float, settings: SweepSettings
+) -> str:
+    """The rule by which it does worse than the others, if that is not chance."""
+    if host.requests >= settings.requests_min and 1.0 - share < rate_min:
+        return SUCCESS_RATE
+    if host.requests - host.failures < answers_min and 100 * (1.0 - share) < (
+        settings.healthy_percent
+    ):
+        return THROUGHPUT
+    return ""
+
+
+def _answers_min(candidates: list[HostStats], settings: SweepSettings) -> float:
+    """The answers below which a host has dropped behind; 0 when there is nothing to compare."""
+    answers = sorted([host.requests - host.failures for host in candidates if host.requests])
+    if len(answers) < settings.hosts_min:
+        return 0.0
+    return settings.throughput_percent * _median(answers) / 100
+
+
+def _median(ordered: list[int]) -> float:
+    return (ordered[len(ordered) // 2] + ordered[(len(ordered) - 1) // 2]) / 2
 
 
 def _rate_min(candidates: list[HostStats], settings: SweepSettings) -> float:
@@ -303,5 +335,4 @@ def _latency_us_max(candidates: list[HostStats], settings: SweepSettings) -> flo
     )
     if settings.latency_ratio == 0.0 or len(latencies) < settings.hosts_min:
         return inf
-    median = (latencies[len(latencies) // 2] + latencies[(len(latencies) - 1) // 2]) / 2
-    return max(settings.latency_ratio * median, float(settings.latency_us_min))
+    return max(settings.latency_ratio * _median(latencies), float(settings.latency_us_min))

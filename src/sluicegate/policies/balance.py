@@ -5,6 +5,9 @@ peak latency, or the age of the calls in flight if that is more, times how many 
 is entered as a latency of `penalty_us`, or of the Retry-After; without that, a host that fails fast
 looks like the best there is, and takes everybody's traffic.
 
+A host that the outlier doubts is given a call now and then, whatever its load, so that it is soon
+known whether it fails: none that is CRITICAL, and no repeat of another call.
+
 Whom `outlier` has ejected is not drawn; whom it has taken back starts slowly; if nearly all are out
 all are drawn. Hosts in `avoid` (where an earlier attempt of the same work went) are passed over if
 there are others.
@@ -25,6 +28,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import NO_HOST
@@ -148,14 +152,8 @@ class Balance:
             return Decision(False, 0, NO_HOST_RETRY_US, NO_HOST_RETRY_US, NO_HOST, RULE_ID)
         host = hosts[0]
         if count > 1:
-            draw = self._chance.draw
-            first, second = pick_two(count, draw(), draw())
-            host = hosts[first]
-            other = hosts[second]
-            self._weigh(host, now_us)
-            self._weigh(other, now_us)
-            if host.load.is_above(other.load, now_us):
-                host = other
+            doubted = None if avoid else self._doubted(request, now_us)
+            host = self._less_loaded(hosts, now_us) if doubted is None else doubted
         host.load.start(now_us)
         self._picked += 1
         self._inflight += 1
@@ -166,6 +164,21 @@ class Balance:
         return BalanceStats(
             self._picked, self._refused, self._inflight, len(self._hosts), len(self._usable)
         )
+
+    def _doubted(self, request: Request, now_us: int) -> _Host | None:
+        """A host that is to show whether it fails; by nothing that is CRITICAL."""
+        if request.criticality is Criticality.CRITICAL:
+            return None
+        name = self.outlier.doubted(now_us)
+        return self._hosts[name] if name else None
+
+    def _less_loaded(self, hosts: list[_Host], now_us: int) -> _Host:
+        draw = self._chance.draw
+        first, second = pick_two(len(hosts), draw(), draw())
+        host, other = hosts[first], hosts[second]
+        self._weigh(host, now_us)
+        self._weigh(other, now_us)
+        return other if host.load.is_above(other.load, now_us) else host
 
     def _usable_hosts(self, now_us: int) -> list[_Host]:
         """The hosts to draw from; the list changes only when one is ejected or comes back."""

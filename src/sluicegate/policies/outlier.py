@@ -17,6 +17,10 @@ somewhere; so a hot key that fails on a few bad hosts and succeeds on the others
 A sweep of a second is not the usual ten: a host that fails fast does its harm in the first ones.
 Whoever comes to `failures_in_row` is looked at a quarter of a sweep later, if it still has no
 success by then: of 500 calls a second to ten hosts, one that fails is out after 0.3 to 0.6 s.
+One that fails is priced by the balancer and hardly asked again, so the five would take seconds, or
+never come: with ten hosts and 150 calls a second it was out after 7 to 14 s, of 500 never. So
+`doubted` names a host that has failed without a success since, within a quarter of a sweep each
+time, for one call every `probe_us`: until it succeeds, or is out (`tests/prove/test_ejections.py`).
 A slow one must have been slow for `latency_sweeps` of them in a row, more than the window holds:
 where work varies, one second of long calls raises a p95 threefold for as long as it is in there.
 
@@ -36,6 +40,7 @@ from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SlotRing
 from sluicegate.kernels.outlier import (
+    COUNT_MAX,
     LATENCY,
     HostStats,
     HostVerdict,
@@ -64,6 +69,8 @@ class OutlierSettings(SweepSettings):
 
     sweep_us: int = ranged(1_000_000, 1, WAIT_US_MAX)
     windows: int = ranged(10, 2, WINDOWS_MAX)
+    probe_us: int = ranged(50_000, 0, WAIT_US_MAX)  # between calls of a doubted host; 0: none
+    probe_calls_min: int = ranged(1_000, 0, COUNT_MAX)  # of all hosts in the windows
     latency_sweeps: int = ranged(15, 1, WINDOWS_MAX)  # in a row that find it slow
     ramp_us: int = ranged(10_000_000, 0, WAIT_US_MAX)
     weight_least: float = 0.1
@@ -116,6 +123,7 @@ class _Host:
         "back_us",
         "ejected",
         "ejections",
+        "failed_us",
         "failures",
         "latency",
         "reason",
@@ -130,6 +138,7 @@ class _Host:
         self.failures = SlotRing(settings.windows, settings.sweep_us)
         self.latency = WindowedQuantile(settings.windows, settings.sweep_us, scale)
         self.row = 0
+        self.failed_us = 0
         self.slow_sweeps = 0  # in a row that found it slow
         self.ejected = False
         self.until_us = 0
@@ -161,7 +170,9 @@ class Outlier:
     """Ejects the hosts that do worse than the others."""
 
     __slots__ = (
+        "_called",
         "_chance",
+        "_doubts",
         "_ejections",
         "_failed_on",
         "_hosts",
@@ -185,6 +196,8 @@ class Outlier:
         self._chance = chance
         self._hosts: dict[str, _Host] = {}
         self._failed_on: dict[str, tuple[str, ...]] = {}  # by key, no success between
+        self._called = 0  # of late, as the last sweep found
+        self._doubts: dict[str, int] = {}  # when they are to be asked again
         self._sweep_us = 0
         self._look_us = _NEVER_US  # an early one, while somebody fails in a row
         self._listeners: list[OutlierListener] = []
@@ -231,15 +244,28 @@ class Outlier:
                 entry.requests.add(1, now_us)
                 entry.failures.add(1, now_us)
                 entry.row += 1
+                entry.failed_us = now_us
                 if entry.row == self.settings.failures_in_row:
                     self._look_us = min(self._look_us, now_us + self.settings.sweep_us // 4)
+                self._doubt(host, entry, took_us, now_us)
             return
+        if host in self._doubts and now_us - took_us >= entry.failed_us:
+            del self._doubts[host]  # it began after the last failure, so it says how things are now
         if self._failed_on:
             self._failed_on.pop(key, None)
         entry.requests.add(1, now_us)
         entry.row = 0
         if took_us > 0:
             entry.latency.add(took_us, now_us)
+
+    def doubted(self, now_us: int) -> str:
+        """A host that is to be given the next call, to learn whether it fails; "" if none is."""
+        for host, due_us in self._doubts.items():
+            if now_us >= due_us:
+                # Until this call has ended nobody else is sent there for it.
+                self._doubts[host] = now_us + self.settings.sweep_us
+                return host
+        return ""
 
     def weight(self, host: str, now_us: int) -> float:
         """The host's share beside others: 0 while it is out, unless nearly all are."""
@@ -271,6 +297,7 @@ class Outlier:
         self._look_us = _NEVER_US
         least = self.settings.requests_min
         stats = [host.host_stats(name, least, now_us) for name, host in self._hosts.items()]
+        self._called = sum([host.requests for host in stats])
         verdicts = sweep(stats, self.settings, now_us, self._chance.draw())
         if early:
             verdicts = [verdict for verdict in verdicts if verdict.reason != LATENCY]
@@ -359,9 +386,23 @@ class Outlier:
         ]
 
     def _count(self) -> None:
+        for name in list(self._doubts):
+            if name not in self._hosts or self._hosts[name].ejected:
+                del self._doubts[name]
         self.out = tuple([name for name, host in self._hosts.items() if host.ejected])
         self._panics = panics(len(self._hosts), len(self.out), self.settings.panic_percent)
         self.version += 1
+
+    def _doubt(self, host: str, entry: _Host, took_us: int, now_us: int) -> None:
+        """It has failed again: have it asked once more, or no more."""
+        settings = self.settings
+        enough = settings.failures_in_row
+        if entry.ejected or took_us > settings.sweep_us // 4 or entry.row >= 2 * enough:
+            self._doubts.pop(host, None)
+        elif settings.probe_us and self._called >= settings.probe_calls_min:
+            # The look that follows the last of them is to find a success, if there is one.
+            wait_us = settings.probe_us if entry.row < enough else settings.sweep_us // 8
+            self._doubts[host] = now_us + wait_us
 
     def _is_poison(self, key: str, host: str) -> bool:
         """Note that this key failed here; whether it fails everywhere."""

@@ -31,11 +31,13 @@ from sluicegate.policies.outlier import Outlier, OutlierSettings
 PUBLISHED: Final = OutlierSettings(
     sweep_us=10_000_000,
     windows=2,
+    probe_us=0,
     ramp_us=0,
     failures_in_row=5,
     failure_percent=0,
     deviations=1.9,
     healthy_percent=100,
+    throughput_percent=0,
     latency_ratio=0.0,
     requests_min=100,
     ejected_percent_max=10,
