@@ -139,8 +139,10 @@ def lines_of(picture: FleetPicture) -> list[str]:
     lines = [headline(picture), ""]
     lines.append(
         f"  {per_second(picture.admitted)} admitted, {per_second(picture.refused)} refused, "
-        f"{per_second(picture.from_memory)} answered from memory; "
-        f"p99 {_span(picture.p99_us)}, queue {_span(picture.queue_us)}, "
+        f"{per_second(picture.from_memory)} answered from memory"
+    )
+    lines.append(
+        f"  p99 {_span(picture.p99_us)}, queue {_span(picture.queue_us)}, "
         f"latency ratio {_number(picture.ratio)}, fullest limiter {_share(picture.utilization)}, "
         f"{per_second(picture.degraded)} decided without store"
     )

@@ -67,7 +67,7 @@ body.paused .state::before { content: "paused"; }
   border-radius: 0 6px 6px 0; font-size: 17px; margin: 0; max-width: none; padding: 12px 16px; }
 .going-on.defending { border-color: var(--warn); }
 .going-on.alarm { border-color: var(--bad); }
-.numbers { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(122px, 1fr));
+.numbers { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(110px, 1fr));
   list-style: none; margin: 16px 0 0; padding: 0; }
 .numbers li { display: flex; } #span { margin-top: 12px; }
 .numbers a { border: 1px solid var(--grid); border-radius: 8px; color: var(--ink); flex: 1;
