@@ -186,6 +186,18 @@ def test_a_rank_that_is_served_in_its_turn_is_charged_for_nothing_though_it_is_o
     assert served(queue, 11).count("b") == 1
 
 
+def test_it_says_of_a_rank_that_it_is_owed_one_and_has_none_queued() -> None:
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
+    filled(queue, "a" * 20)
+    served(queue, 9)
+    assert not queue.owes(1)
+    served(queue, 1)
+    assert queue.owes(1)
+    assert not queue.owes(0)
+    filled(queue, "", "b")
+    assert not queue.owes(1)
+
+
 def test_a_rank_with_nothing_queued_stays_owed_one_unit_at_most_and_is_forgiven_nothing() -> None:
     queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 300)

@@ -187,6 +187,25 @@ def test_while_critical_stands_no_other_class_takes_a_place_from_it() -> None:
     assert max(kept.served[DEGRADED:]) < 0.01
 
 
+def test_a_class_is_owed_only_while_others_wait_and_none_of_it_does() -> None:
+    async def story() -> None:
+        queue, later_us = queue_of(LINE_US, floor_permille=333), START_US + 700_000
+        permits = crowded(queue)
+        bulk, critical = request(BULK, later_us), request(CRITICAL, later_us)
+        assert not queue.owes(bulk), "nobody waits"
+        for at in range(4):
+            queue.enter(request(CRITICAL, later_us), later_us)
+            permits[at].end(Outcome.SUCCESS, later_us)
+        assert not queue.owes(bulk), "nobody waits any more"
+        queue.enter(critical, later_us)
+        assert queue.owes(bulk)
+        assert not queue.owes(critical)
+        queue.enter(bulk, later_us)
+        assert not queue.owes(request(BULK, later_us)), "it has come"
+
+    asyncio.run(story())
+
+
 def crowded(queue: Queue) -> list[QueuePermit]:
     """All places are taken, and of the last who came all had to wait, in vain."""
     entries = [queue.enter(request(DEGRADED), START_US) for _ in range(PLACES)]

@@ -246,6 +246,11 @@ class WeightedQueue(Generic[T]):
                 self._settle(rank, entry.cost, rank is first, now_us)
             return entry
 
+    def owes(self, index: int) -> bool:
+        """Whether the rank of this class is owed a unit, and has nothing queued."""
+        rank = self._lanes[index].rank
+        return rank.owed >= PERMILLE and rank.length() == 0
+
     def spares(self, index: int) -> bool:
         """Whether all that this class has queued is the one entry that its rank is owed."""
         lane = self._lanes[index]

@@ -234,6 +234,22 @@ def test_the_floor_lets_a_few_pass_but_not_in_hard_overload() -> None:
     assert sum(passes(shed, BULK, now_us, "b") for _ in range(10_000)) == 0
 
 
+def test_whom_the_queue_owes_a_place_passes_in_hard_overload_too_and_nobody_else() -> None:
+    stress = HandStress()
+    stress.says(StressLevel.HARD, crowded=True)
+    owed = {BULK}
+    settings = ShedSettings(window_us=100 * MS, cut_permille=50)
+    shed = Shed(stress, Never(), settings, lambda request: request.criticality in owed)
+    now_us = mixed(shed, windows=60)
+    assert shed.stats().level < 128 * 2
+    refused = shed.stats().refused
+    assert passes(shed, BULK, now_us, "b")
+    assert not passes(shed, BEST_EFFORT, now_us, "b")
+    owed.clear()
+    assert not passes(shed, BULK, now_us, "b")
+    assert sum(shed.stats().refused) == sum(refused) + 2
+
+
 def test_a_gate_that_nobody_asks_opens_again() -> None:
     stress = HandStress()
     stress.says(StressLevel.STRESSED, crowded=True)

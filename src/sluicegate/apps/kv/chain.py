@@ -21,6 +21,7 @@ from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
 from sluicegate.kernels.place_search import PLACES_MAX
 from sluicegate.kernels.utilization_shed import RampSettings
@@ -121,6 +122,7 @@ class PolicyChain:
             ShedSettings(
                 form=settings.shed_form, raise_permille=RAISE_PERMILLE, ramps=settings.ramps
             ),
+            self._is_owed,
         )
         self.penalty = Penalty(self.local_prices, PenaltySettings(times_max=settings.penalty_max))
         self.units = RequestUnits(
@@ -200,6 +202,10 @@ class PolicyChain:
             self.heavy.replace_wait(wait_us)
         self.penalty.settings = replace(self.penalty.settings, times_max=settings.penalty_max)
         self.levels.replace_ramps(RampSettings(ramps=settings.ramps))
+
+    def _is_owed(self, request: Request) -> bool:
+        """Whether its class is owed a place in the line that it would join."""
+        return (self.heavy if self.heavy.has_line(request) else self.queue).owes(request)
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""

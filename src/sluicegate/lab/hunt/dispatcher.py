@@ -29,7 +29,8 @@ REFUSED_MAX: Final = 0.01
 FEW: Final = 3
 AFTER_US: Final = 1 * US  # what a fault of everything leaves behind is over by then
 # 1% of what is shed passes, and the queue owes each class as much of what is served, and one unit
-# after four seconds of an engine that does little; in the hardest overload neither, for seconds.
+# after four seconds of an engine that does little. An engine of 5 a second before 32 places, which
+# are as many as there are at first, breaks it: what it has begun lasts for 6 s.
 SAMPLE_US_MAX: Final = 10 * US
 ASKED_MIN: Final = 100  # meanwhile; who asks seldom may have no luck
 

@@ -171,6 +171,11 @@ class LineBook:
                     return _CLASSES[lane // self._lanes]
         return None
 
+    def owes(self, request: Request) -> bool:
+        """Whether others wait, and none of its class, which is owed a unit."""
+        owed = self.waiting > 0 and self._queue.owes(self._lane(request))
+        return owed and not self._is_standing(self._lanes)
+
     def next(self, now_us: int, removed: list[LineRemoval], floors: bool = True) -> Waiter | None:
         """Take out who is to begin now; who has stood too long goes before.
 

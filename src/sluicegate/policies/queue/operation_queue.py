@@ -50,6 +50,14 @@ class OperationQueue:
             return NOTHING_HELD
         return await self._queue.admit(request, clock)
 
+    def owes(self, request: Request) -> bool:
+        """Whether a unit of its class is owed here."""
+        return request.operation in self._operations and self._queue.owes(request)
+
+    def has_line(self, request: Request) -> bool:
+        """Whether others wait where it would have to."""
+        return request.operation in self._operations and self._queue.queued > 0
+
     def replace_wait(self, wait_us_max: int) -> None:
         """How long it waits at most; of who joins from now on."""
         self._queue.replace_times(wait_us_max, self._queue.settings.line_us)

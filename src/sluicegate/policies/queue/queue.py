@@ -171,6 +171,10 @@ class Queue:
         """How many of them in the line that this one would join, of all classes."""
         return self._book.waiting_beside(request)
 
+    def owes(self, request: Request) -> bool:
+        """Whether it is to be let in for its class, which is owed a unit and does not wait."""
+        return self._book.owes(request)
+
     @property
     def slack_us(self) -> int:
         """What the work takes, as far as deadlines are concerned."""

@@ -13,8 +13,9 @@ has little left to do (one refusal in a hundred in the lab's `priority`); withou
 refuses it comes too late, for a plain line is full of the dead before the level is down.
 
 A `floor` of 1% of what would be refused passes in the two forms that refuse, so that no class
-starves unseen; in hard overload nothing does. Windows without any traffic open the gate,
-`CATCH_UP_MAX` at once.
+starves unseen; in hard overload nothing does. Whom the queue behind `owes` a place always passes:
+of slow work 1% may be one in seconds, and find no place then. Windows without any traffic open the
+gate, `CATCH_UP_MAX` at once.
 
 What comes is counted whether or not a later stage refuses it, so there is nothing to take back.
 
@@ -23,6 +24,7 @@ Cost: a look at the time, and the form's. Bounds: the form's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
@@ -49,16 +51,22 @@ class Shed:
     """Judges by class and stress, in one of the three forms."""
 
     __slots__ = (
-        "_admitted", "_begin_us", "_due_us", "_form", "_refusals", "_stress", "_window_us",
-        "_windows", "settings",
+        "_admitted", "_begin_us", "_due_us", "_form", "_owes", "_refusals", "_stress",
+        "_window_us", "_windows", "settings",
     )  # fmt: skip
 
     def __init__(
-        self, stress: StressSource, chance: Chance, settings: ShedSettings | None = None
+        self,
+        stress: StressSource,
+        chance: Chance,
+        settings: ShedSettings | None = None,
+        owes: Callable[[Request], bool] | None = None,
     ) -> None:
+        """`owes` says of a unit whether the queue behind has to have it, whatever the stress."""
         settings = ShedSettings() if settings is None else settings
         self.settings = settings
         self._stress = stress
+        self._owes = owes
         self._form = _form(settings, chance)
         by_price = settings.form == "prices"
         self._window_us = settings.price_window_us if by_price else settings.window_us
@@ -74,7 +82,7 @@ class Shed:
             self._end_window(now_us)
         place: int = request.criticality
         retry_us = self._form.judge(request, now_us)
-        if retry_us >= 0:
+        if retry_us >= 0 and (self._owes is None or not self._owes(request)):
             self._refusals[place] += 1
             return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
         self._admitted[place] += 1
