@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD
@@ -33,6 +34,35 @@ def test_only_what_is_named_takes_a_place_of_the_lane() -> None:
     assert lane.stats().inflight == 1
     permit.end(Outcome.SUCCESS, now_us)
     assert lane.ready(scan(), now_us)
+
+
+def test_a_class_is_owed_there_only_what_would_wait_there() -> None:
+    async def story() -> None:
+        clock = HandClock()
+        lane = OperationQueue(["scan"], QueueSettings(places=1, floor_permille=333))
+        now_us = clock.now_us()
+        holder = lane.admit_now(Request("k", operation="scan"), now_us)
+        assert not lane.has_line(scan())
+        waiting = [
+            asyncio.ensure_future(lane.admit(Request("k", operation="scan"), clock))
+            for _ in range(5)
+        ]
+        for one in waiting[:4]:
+            await asyncio.sleep(0)
+            assert isinstance(holder, QueuePermit)
+            holder.end(Outcome.SUCCESS, now_us)
+            holder = await one
+        low = Request("k", operation="scan", criticality=Criticality.BULK)
+        assert lane.has_line(low)
+        assert lane.owes(low)
+        quick = Request("k", operation="get", criticality=Criticality.BULK)
+        assert not lane.has_line(quick)
+        assert not lane.owes(quick)
+        assert isinstance(holder, QueuePermit)
+        holder.end(Outcome.SUCCESS, now_us)
+        await waiting[4]
+
+    asyncio.run(story())
 
 
 def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> None:
