@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
@@ -69,6 +73,50 @@ def test_who_alternates_shapes_is_charged_their_sum(every: int) -> None:
         cost += 1_000 + size * 1_000 // 1_024
         paid += read(units, size)
     assert 0.95 * cost <= paid <= 1.05 * cost
+
+
+DEAREST_MRU = 1_000 + 1_000 * 1_000  # a read of 1,000 KiB
+
+
+def farthest_mru(units: RequestUnits, sizes: list[int], under_way: int) -> int:
+    """Of any run of reads in their order, the most that was charged beyond its cost, or too little.
+
+    So many are under way at once: each ends when so many more have begun.
+    """
+    begun = list[tuple[Request, RequestUnitsPermit, int]]()
+    apart_mru = least_mru = most_mru = 0
+    for number in range(len(sizes) + under_way):
+        if number < len(sizes):
+            begun.append((*enter(units, now_us=START_US + number), sizes[number]))
+        if number >= under_way:
+            request, permit, size = begun[number - under_way]
+            request.measured = Measured(0, 1, size)
+            permit.end(Outcome.SUCCESS, START_US + number)
+            apart_mru += request.cost_mru - 1_000 - size * 1_000 // 1_024
+            least_mru, most_mru = min(least_mru, apart_mru), max(most_mru, apart_mru)
+    return most_mru - least_mru
+
+
+READS = st.lists(
+    st.one_of(st.just(0), st.just(1_024_000), st.integers(0, 1_024_000)), min_size=1, max_size=200
+)
+
+
+@given(READS, st.integers(1, 16))
+def test_over_any_run_of_reads_what_is_charged_is_what_they_cost_but_for_a_bound(
+    sizes: list[int], under_way: int
+) -> None:
+    bound_mru = (under_way + 2) * DEAREST_MRU
+    assert farthest_mru(units_of(), sizes, under_way) <= bound_mru
+
+
+@pytest.mark.parametrize(
+    "sizes", [[number * 2_000 for number in range(512)], ([0] * 30 + [1_024_000] * 16) * 20]
+)
+def test_without_what_an_estimate_leaves_there_is_no_such_bound(sizes: list[int]) -> None:
+    assert farthest_mru(units_of(), sizes, 1) <= 3 * DEAREST_MRU
+    units = units_of(replace(SETTINGS, carry=False))
+    assert farthest_mru(units, sizes, 1) > 15 * DEAREST_MRU
 
 
 def test_what_one_caller_reads_is_charged_to_nobody_else() -> None:
