@@ -6,6 +6,7 @@ import pytest
 
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.suppress import SuppressSettings
 from sluicegate.testing import SeededChance
 from tests.cluster.world import START_US, L, Nodes, limit_of
 from tests.prove.seeds import first
@@ -58,6 +59,17 @@ def test_pulses_that_are_over_before_the_news_of_them_pass_no_more_than_the_limi
     before = nodes.suppressed["a"]
     nodes.run(5, {"a": 0.99 * L})
     assert nodes.suppressed["a"] == before
+
+
+def test_a_pulse_of_which_there_is_no_news_passes_a_burst_and_the_limit_at_each_node() -> None:
+    """Times the fuse's two. No less can be: an account that conforms may come to any of them."""
+    passed = {}
+    for ratio in (2, 0):
+        nodes = Nodes(loss=1.0, node=SuppressSettings(fuse_ratio=ratio))
+        nodes.run(0.2, {"a": 100.0 * L})
+        passed[ratio] = sum(nodes.admitted["a"]) / L
+    assert 8 <= passed[2] <= 5 * 2 * (1 + 0.2)
+    assert passed[0] >= 15, "the control; one node is its own master, and hears itself"
 
 
 def test_a_step_that_has_lasted_is_no_debt_when_it_ends() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import final
@@ -32,6 +33,8 @@ from sluicegate.policies.suppress_master import (
 from sluicegate.testing import SeededChance
 
 S = 1_000_000
+SETTINGS = SuppressMasterSettings()
+NEWS_S = 0.3  # reports, and a slot of the shortest window
 MS = 1_000
 L = 1_000
 START_US = 1_000_000_000_000_000
@@ -186,12 +189,43 @@ def test_an_account_that_spends_its_burst_every_time_it_has_it_is_never_suppress
     assert world.suppressed() == 0
 
 
-@pytest.mark.parametrize(("over", "within_s"), [(1.2, 20), (1.5, 8), (2.0, 5), (4.0, 3)])
-def test_the_smaller_the_excess_the_later_it_is_noticed(over: float, within_s: float) -> None:
-    world = Cluster(4)
-    world.run(5, 0.5 * L)
-    world.run(within_s + 10, over * L)
-    assert 0.97 <= world.admitted_in_limits(5 + within_s, 15 + within_s) <= 1.03
+def noticed_s(limit: int, over: float, before: float) -> float:
+    """When an excess shows, by the rule of the ladder: the first window that has room for it.
+
+    A window of W seconds that has seen `t` of it counts `before` (W - t) + `over` t limits, and
+    explains W + delay + B / L + sigmas sqrt(W / L). Its slots are tenths of it.
+    """
+    found: list[float] = []
+    for window_us in WINDOWS_US:
+        window_s = window_us / S
+        chance = SETTINGS.sigmas * math.sqrt(window_s / limit)
+        explained = (1 - before) * window_s + SETTINGS.delay_us / S + 1 + chance
+        if (at_s := explained / (over - before)) <= window_s:
+            found.append(at_s + 0.1 * window_s)
+    return min(found)
+
+
+@pytest.mark.parametrize("limit", [100, 1_000])
+@pytest.mark.parametrize("over", [1.2, 1.5, 2.0, 4.0])
+def test_an_excess_is_noticed_when_its_burst_is_spent_and_chance_does_not_explain_it(
+    over: float, limit: int
+) -> None:
+    """With Poisson traffic. It conforms for 1 / (over - 1) seconds, and nobody is over till then.
+
+    Afterwards it is held to its limit.
+    """
+    world = Cluster(4, limit_of=lambda _: AccountLimit(limit), seed=3)
+    weight = max(limit // 200, 1)
+    world.run(24, 0.8 * limit, weight=weight, poisson=weight == 1)
+    factors: list[float] = []
+    until_s = noticed_s(limit, over, 0.8)
+    while len(factors) < (until_s + NEWS_S) * 10:
+        world.run(0.1, over * limit, weight=weight, poisson=weight == 1)
+        factors.append(world.master.factor("acct", world.now_us))
+    assert not any(factors[: int(8 / (over - 1))]), "but for what chance adds to a burst"
+    assert factors[-1] > 0.0
+    world.run(10, over * limit, weight=weight, poisson=weight == 1)
+    assert 0.93 <= sum(world.admitted[-100:]) / 10 / limit <= 1.07
 
 
 @pytest.mark.parametrize("limit", [1_000, 100_000])
