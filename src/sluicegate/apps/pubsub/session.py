@@ -160,9 +160,9 @@ class PubSubSession:
                 raise BadValue("message", sent, "send an object")
             request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
             kind = sent.get("type")
-            work = self._WORK.get(kind) if isinstance(kind, str) else None
+            work = _WORK.get(kind) if isinstance(kind, str) else None
             if work is None:
-                raise BadValue("type", kind, f"send {', '.join(self._WORK)}")
+                raise BadValue("type", kind, f"send {', '.join(_WORK)}")
             assert isinstance(kind, str)
             fields = fields_of(sent, "", _FIELDS[kind])
             channel = fields.get("channel")
@@ -347,18 +347,6 @@ class PubSubSession:
             self._forget(subscription)
         self._reply("unsubscribed", request_id, channel=channel)
 
-    _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object]], None]]] = {
-        "publish": _publish,
-        "subscribe": _subscribe,
-        "unsubscribe": _unsubscribe,
-        "read": _read,
-        "readers": _count_readers,
-        "enter": _enter,
-        "update": _enter,
-        "leave": _leave,
-        "members": _show_members,
-    }
-
     def _forget(self, subscription: ChannelReading) -> None:
         self._names.pop(subscription, None)
         self._waiting.pop(subscription, None)
@@ -457,6 +445,19 @@ class PubSubSession:
         # The same words as in HTTP.
         head = b'{"type":"error","id":%b,"problem":' % encode_json(request_id)
         self._socket.send(text_frame(head + body.rstrip() + b"}"))
+
+
+_WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object]], None]]] = {
+    "publish": PubSubSession._publish,
+    "subscribe": PubSubSession._subscribe,
+    "unsubscribe": PubSubSession._unsubscribe,
+    "read": PubSubSession._read,
+    "readers": PubSubSession._count_readers,
+    "enter": PubSubSession._enter,
+    "update": PubSubSession._enter,
+    "leave": PubSubSession._leave,
+    "members": PubSubSession._show_members,
+}
 
 
 def members_view(found: Mapping[str, Member]) -> list[Mapping[str, object]]:
