@@ -92,8 +92,7 @@ def process_image(data: bytes | memoryview, spec: ImageSpec, limits: ImageLimits
         )
         _check_result(fit, limits)
         picture = _scale(source, fit.scaled_width, fit.scaled_height, to_be_seen=True)
-        # What has several readers is decoded once: what follows is small.
-        picture = _cut(picture.copy_memory(), fit, spec)
+        picture = _cut(picture, fit, spec)
         name = spec.format
         if name == "auto":
             name = "png" if picture.hasalpha() else "jpeg"
@@ -195,6 +194,8 @@ def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False
             access="sequential",
             fail_on=_fail_on(source.format),
         )
+        if _is_plain(loaded, source):  # what the other does too, and a dozen things besides
+            return loaded.resize(width / loaded.width, vscale=height / loaded.height)
         scaled = loaded.thumbnail_image(width, height=height, size="force", **colours)
     else:
         scaled = pyvips.Image.thumbnail_source(
@@ -206,6 +207,12 @@ def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False
             **colours,
         )
     return scaled if scaled.interpretation == "srgb" else scaled.colourspace("srgb")
+
+
+def _is_plain(loaded: Any, source: _Source) -> bool:
+    """Whether an image only needs another size: it is upright, and its colours are ours."""
+    upright = _number(loaded, "orientation", 1) == 1
+    return upright and not source.profile and loaded.interpretation == "srgb"
 
 
 def _jpeg_shrink(source: _Source, width: int, height: int) -> int:
@@ -225,7 +232,9 @@ def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
     if spec.fit != "cover" or (picture.width, picture.height) == (fit.width, fit.height):
         return picture
     if isinstance(spec.crop, str):
-        return picture.smartcrop(fit.width, fit.height, interesting=ATTENTION)
+        # What is looked at before it is cut is decoded once: it is small.
+        seen = picture.copy_memory()
+        return seen.smartcrop(fit.width, fit.height, interesting=ATTENTION)
     x, y = spec.crop
     left = cut_offset(picture.width, fit.width, x)
     top = cut_offset(picture.height, fit.height, y)
