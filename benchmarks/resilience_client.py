@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks.rounds import Bars, build_of, interleaved, print_results
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.breaker import SUCCESS, Circuit, CircuitSettings
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies import breaker as policy_module
 from sluicegate.policies.breaker import Breaker, BreakerPermit
@@ -94,6 +95,40 @@ def our_breaker() -> Callable[[], int]:
     return call
 
 
+def our_wrapper() -> Callable[[], int]:
+    """A floor: a call within a call."""
+
+    def call() -> int:
+        return work()
+
+    return call
+
+
+def our_clock() -> Callable[[], int]:
+    """A floor: the same, and the clock read before and after."""
+
+    def call() -> int:
+        now_us()
+        value = work()
+        now_us()
+        return value
+
+    return call
+
+
+def our_circuit() -> Callable[[], int]:
+    """A floor: the kernel of one breaker, without a look-up, a permit, a clock."""
+    circuit = Circuit(CircuitSettings())
+
+    def call() -> int:
+        generation = circuit.enter(0)
+        value = work()
+        circuit.leave(generation, SUCCESS, 0, 0, 0.5)
+        return value
+
+    return call
+
+
 def our_retry() -> Callable[[], int]:
     """The policy alone: a deposit into the budget, and the result judged."""
     retry = Retry(SystemChance())
@@ -131,6 +166,9 @@ def main() -> None:
     breakers = interleaved(
         {
             "sluicegate": repeat(our_breaker()),
+            "floor: a call within a call": repeat(our_wrapper()),
+            "floor: and two looks at the clock": repeat(our_clock()),
+            "floor: the circuit alone": repeat(our_circuit()),
             "pybreaker": repeat(pybreaker.CircuitBreaker()(work)),
             "circuitbreaker": repeat(circuitbreaker.circuit(work)),
             "purgatory": repeat(purgatory_breaker(work)),

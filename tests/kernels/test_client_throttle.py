@@ -122,6 +122,31 @@ def test_a_call_that_passes_by_its_draw_puts_the_probe_off() -> None:
     assert ask(caller, 0.0, 3 * SECOND)
 
 
+def test_while_the_service_says_that_it_has_too_much_less_is_sent_of_what_it_accepts() -> None:
+    """10 of 20 accepted: two for each pass, and one and a half do not."""
+    caller = throttle(probe_us=HOUR, told_us=SECOND)
+    for _ in range(10):
+        ask(caller, 0.0, 0)
+        caller.record_accept(0)
+        caller.record_end(0)
+    assert caller.counts(0) == (20, 10)
+    caller.record_told(0)
+    edge = 5 / 21
+    assert not ask(caller, edge - 1e-6, SECOND - 1)
+    assert caller.counts(SECOND - 1) == (21, 10)
+    assert ask(caller, 1 / 22, SECOND), "it has not said so for a second"
+
+
+def test_a_multiplier_that_is_less_already_stays() -> None:
+    caller = throttle(probe_us=HOUR, multiplier=1.0, multiplier_told=1.5)
+    for _ in range(10):
+        ask(caller, 0.0, 0)
+        caller.record_accept(0)
+        caller.record_end(0)
+    caller.record_told(0)
+    assert not ask(caller, 10 / 21 - 1e-6, 0)
+
+
 def test_a_clock_that_goes_back_forgets_nothing_and_lets_time_go_on_from_there() -> None:
     caller = throttle(probe_us=2 * SECOND)
     for _ in range(100):

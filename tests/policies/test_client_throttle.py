@@ -127,6 +127,28 @@ def test_one_refusal_an_acceptance_is_the_most_that_a_backend_far_above_its_capa
     assert accepted + refused < 1_500
 
 
+def part_sent(told_permille: int, *, unproven: bool = False, refused: float = 0.4) -> float:
+    """Of 6,000 calls, of which a part is refused however few are sent."""
+    policy, draw = throttle(history_us=2 * S), SeededChance(5).draw
+    sent = 0
+    for n in range(6_000):
+        permit = policy.admit(of(), n * 10_000)
+        if isinstance(permit, ClientThrottlePermit):
+            sent += 1
+            kind = ResultKind.OVERLOADED if draw() < refused else ResultKind.OK
+            answer = CallResult[object](kind, unproven=unproven, admitted_permille=told_permille)
+            permit.end_with(answer, n * 10_000)
+    return sent / 6_000
+
+
+def test_a_backend_that_loses_calls_whatever_is_asked_of_it_is_asked_as_before() -> None:
+    """A third or two fifths of the hosts behind a name are down, or have too much."""
+    for refused in (0.05, 0.1, 0.2, 0.33, 0.4):
+        assert part_sent(0, unproven=True, refused=refused) >= 0.99, "a mere status"
+        assert part_sent(50, refused=refused) >= 0.99, "a mark of one of many"
+    assert part_sent(600) < 0.3, "the control: a mark that is of the whole"
+
+
 def test_after_the_backend_has_recovered_all_passes_again() -> None:
     policy = throttle(history_us=5 * S)
     sent(policy, of(), ResultKind.OVERLOADED, 0, 3000)

@@ -9,7 +9,8 @@ with
 
 Calls refused here count as requests, so the longer the service refuses, the fewer get through:
 about K times what it accepts. With K = 2 it sees at most one refusal for each acceptance; a smaller
-K spares it more and learns more slowly that it has recovered.
+K spares it more and learns more slowly that it has recovered. And with a K below 1 / (1 - f) a
+service that loses a part f of its calls whatever is asked of it is asked for less and less.
 
 What was changed. The window is a ring of buckets, so memory is fixed and a call costs the same
 however many came before. With fewer than `requests_min` requests in it, there is nothing to go by
@@ -17,6 +18,15 @@ and p is 0. A call that is sent counts as a request when it has ended, with what
 under way is no refusal, and in a burst of 1,000 to a service at rest nothing has been accepted yet.
 And one call every `probe_us` passes whatever the draw: when nothing at all is
 accepted p comes so close to 1 that a quiet caller would wait for minutes to notice a recovery.
+
+Where the service says by its own word that it has too much, K is `multiplier_told` until it has not
+said so for `told_us`: a refusal can cost a twentieth of the work, and with K = 2 there is one for
+each acceptance. A caller of 100/s, a history of 2 s, a service that was asked for ten times and for
+three times what it could do, how long until 90% pass again:
+
+    K = 2     2.3 s   0.0 s
+    1.5       5.9     1.0
+    told      2.3     0.7     2, and 1.5 while the service says so
 
 The history decides how soon it reacts and how soon it recovers. A caller of 100/s, K = 2, a service
 that accepts nothing for 60 s and then everything: how many of 6,000 calls are sent in vain, and how
@@ -61,6 +71,8 @@ class ThrottleSettings:
     """How much may be asked above what is accepted, over which history, and how often at least."""
 
     multiplier: float = 2.0
+    multiplier_told: float = 1.5
+    told_us: int = ranged(1_000_000, 0, SPAN_US_MAX)
     history_us: int = 10_000_000
     buckets: int = ranged(40, 2, BUCKETS_MAX)
     requests_min: int = 10
@@ -69,8 +81,9 @@ class ThrottleSettings:
     def __post_init__(self) -> None:
         check_ranges(self)
         within("history_us", self.history_us, self.buckets, SPAN_US_MAX)
-        if not 1.0 <= self.multiplier <= 1_000.0:
-            raise ValueError(f"multiplier must be from 1 to 1000, not {self.multiplier}")
+        for name in ("multiplier", "multiplier_told"):
+            if not 1.0 <= getattr(self, name) <= 1_000.0:
+                raise ValueError(f"{name} must be from 1 to 1000, not {getattr(self, name)}")
         if self.requests_min < 1:
             raise ValueError(f"requests_min must be from 1, not {self.requests_min}")
 
@@ -87,11 +100,14 @@ class ThrottleWindow:
         "_index",
         "_latest_us",
         "_multiplier",
+        "_multiplier_told",
         "_passed_us",
         "_probe_us",
         "_requests",
         "_requests_min",
         "_requests_sum",
+        "_told_at_us",
+        "_told_us",
         "_turned_back_us",
     )
 
@@ -100,6 +116,9 @@ class ThrottleWindow:
         self._history_us = settings.history_us
         self._buckets = settings.buckets
         self._multiplier = settings.multiplier
+        self._multiplier_told = settings.multiplier_told
+        self._told_us = settings.told_us
+        self._told_at_us = _NEVER
         self._requests_min = settings.requests_min
         self._probe_us = settings.probe_us
         self._requests = [0] * settings.buckets
@@ -121,9 +140,10 @@ class ThrottleWindow:
         at_us = self._advance(now_us)
         probability = 0.0
         if self._requests_sum >= self._requests_min:
-            probability = refuse_probability(
-                self._requests_sum, self._accepts_sum, self._multiplier
-            )
+            multiplier = self._multiplier
+            if at_us - self._told_at_us < self._told_us and self._multiplier_told < multiplier:
+                multiplier = self._multiplier_told
+            probability = refuse_probability(self._requests_sum, self._accepts_sum, multiplier)
         if draw < probability and at_us - self._passed_us < self._probe_us:
             self._requests[self._index % self._buckets] += 1
             self._requests_sum += 1
@@ -142,6 +162,10 @@ class ThrottleWindow:
         self._advance(now_us)
         self._accepts[self._index % self._buckets] += 1
         self._accepts_sum += 1
+
+    def record_told(self, now_us: int) -> None:
+        """Record that a call was refused by the service's own word that it has too much."""
+        self._told_at_us = self._advance(now_us)
 
     def counts(self, now_us: int) -> tuple[int, int]:
         """Requests and acceptances in the window."""

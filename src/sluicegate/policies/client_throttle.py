@@ -15,6 +15,12 @@ better by asking less, a cancelled call says nothing, and one that was unwound w
 are entered as accepted, so that they hold nothing back. So is the overload of a backend that itself
 admits all that comes: it hands on what a backend of its own said.
 
+A backend that says itself that it has too much (our overload mark, not a mere status) is sent less:
+`multiplier_told` times what it accepts, while it says so. That is not the rule for others, since
+with 1.5 a backend that loses 40% of its calls whatever is asked of it (hosts that are down behind
+one name) would be asked for less and less, down to nothing. Nor is it where the mark speaks for a
+few of many: if the part that it says is admitted is less than half of what was accepted.
+
 Cost: two look-ups, a draw, a division and a permit. Bounds: `keys_max` throttles and as many gates;
 one that is idle for the history has nothing to remember, and what comes above that passes unjudged
 and is counted as `untracked`.
@@ -40,6 +46,8 @@ from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import check_ranges, wrong_setting
 
 RULE_ID: Final = "client_throttle"
+_SHARE_WEIGHT: Final = 1 / 16
+_SHARE_PERMILLE: Final = 100  # below that all marks are alike
 NOT_ACCEPTED: Final = (ResultKind.OVERLOADED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
 
 
@@ -76,11 +84,12 @@ class ClientThrottleStats(NamedTuple):
 class _Entry:
     """One window and when it was last used."""
 
-    __slots__ = ("history_us", "used_us", "window")
+    __slots__ = ("history_us", "share", "used_us", "window")
 
     def __init__(self, window: ThrottleWindow, history_us: int) -> None:
         self.window = window
         self.history_us = history_us
+        self.share = 1.0  # accepted lately, of what was sent
         self.used_us = 0
 
     def at_rest(self, now_us: int) -> bool:
@@ -185,12 +194,16 @@ class ClientThrottle:
         self._windows.entries[key] = entry
         return entry
 
-    def _record_end(self, entry: _Entry, accepted: bool, now_us: int) -> None:
+    def _record_end(self, entry: _Entry, accepted: bool, told_permille: int, now_us: int) -> None:
+        """A call has ended; the part that the backend says it admits, or -1."""
         self._inflight -= 1
         entry.used_us = max(entry.used_us, now_us)
         entry.window.record_end(now_us)
         if accepted:
             entry.window.record_accept(now_us)
+        entry.share += ((1.0 if accepted else 0.0) - entry.share) * _SHARE_WEIGHT
+        if told_permille >= 0 and 1_000 * entry.share <= 2 * told_permille + _SHARE_PERMILLE:
+            entry.window.record_told(now_us)
 
 
 def _refusal(wait_us: int) -> Decision:
@@ -211,20 +224,21 @@ class ClientThrottlePermit:
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it; DROPPED was not accepted, everything else holds nothing back."""
-        return self._end(not spent or outcome is not Outcome.DROPPED, now_us)
+        return self._end(not spent or outcome is not Outcome.DROPPED, -1, now_us)
 
     def end_with(self, result: CallResult[object], now_us: int) -> bool:
         """End it with the result of the call, and record the level that it carries."""
         accepted = result.kind not in NOT_ACCEPTED or result.admitted_permille == ADMITS_ALL
-        if not self._end(accepted, now_us):
+        told = not accepted and result.kind is ResultKind.OVERLOADED and not result.unproven
+        if not self._end(accepted, result.admitted_permille if told else -1, now_us):
             return False
         if result.admits is not None:
             self._policy.record_level(self._shard, result.admits, now_us)
         return True
 
-    def _end(self, accepted: bool, now_us: int) -> bool:
+    def _end(self, accepted: bool, told_permille: int, now_us: int) -> bool:
         if self._ended:
             return False
         self._ended = True
-        self._policy._record_end(self._entry, accepted, now_us)
+        self._policy._record_end(self._entry, accepted, told_permille, now_us)
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.resilience.settings import Resilience
+from sluicegate.resilience.settings import DEADLINE_QUANTILE, Resilience
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
 SLOTS = 8
@@ -43,7 +44,9 @@ class Backend:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def ask(app: Any, path: str, loop: VirtualLoop, claim: str = "") -> tuple[int, int]:
+async def ask(
+    app: Any, path: str, loop: VirtualLoop, claim: str = "", patience_us: int = PATIENCE_US
+) -> tuple[int, int]:
     """Return the status, and how long it took."""
     began_us = loop.now_us()
     status = 0
@@ -52,7 +55,7 @@ async def ask(app: Any, path: str, loop: VirtualLoop, claim: str = "") -> tuple[
         nonlocal status
         status = message.get("status", status)
 
-    headers = [(b"x-sluicegate-deadline-ms", b"%d" % (PATIENCE_US // 1_000))]
+    headers = [(b"x-sluicegate-deadline-ms", b"%d" % (patience_us // 1_000))]
     if claim:
         headers.append((b"x-sluicegate-criticality", claim.encode()))
     scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
@@ -61,15 +64,20 @@ async def ask(app: Any, path: str, loop: VirtualLoop, claim: str = "") -> tuple[
 
 
 async def in_time(
-    app: Any, path: str, every_us: int, loop: VirtualLoop, claim: str = ""
+    app: Any,
+    path: str,
+    every_us: int,
+    loop: VirtualLoop,
+    claim: str = "",
+    patience_us: int = PATIENCE_US,
 ) -> tuple[int, int]:
     """Ask at a steady rate; return how many were answered in time, and how many were asked."""
     tasks = []
     for _ in range(SPAN_US // every_us):
-        tasks.append(asyncio.create_task(ask(app, path, loop, claim)))
+        tasks.append(asyncio.create_task(ask(app, path, loop, claim, patience_us)))
         await pause_us(every_us)
     answers = await asyncio.gather(*tasks)
-    return sum(status == 200 and took <= PATIENCE_US for status, took in answers), len(answers)
+    return sum(status == 200 and took <= patience_us for status, took in answers), len(answers)
 
 
 def settings() -> Resilience:
@@ -95,6 +103,30 @@ def test_a_plain_line_answers_nearly_nothing_in_time() -> None:
         return (await in_time(Backend(), "/", WORK_US // (SLOTS * 5), loop))[0]
 
     assert run(story) <= 0.1 * CAPACITY
+
+
+@pytest.mark.parametrize("quantile", [DEADLINE_QUANTILE, 0.99])
+def test_who_has_little_time_is_served_beside_those_who_have_much(quantile: float) -> None:
+    """One in twenty pieces of work takes 95 ms; by the p99 nobody who has 50 ms would begin."""
+    chosen = replace(settings(), deadline=DeadlineSettings(quantile=quantile))
+    numbers = count()
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        await pause_us(95_000 if next(numbers) % 20 == 0 else WORK_US)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def story(loop: VirtualLoop) -> float:
+        app = protect(work, protection=Protection(chosen, clock=loop))
+        every_us = 4 * WORK_US // SLOTS
+        short, _ = await asyncio.gather(
+            in_time(app, "/", every_us, loop, patience_us=50_000),
+            in_time(app, "/", every_us, loop, patience_us=500_000),
+        )
+        return short[0] / short[1]
+
+    served = run(story)
+    assert served >= 0.9 if quantile == DEADLINE_QUANTILE else served < 0.7, served
 
 
 @pytest.mark.parametrize("claim", ["", "CRITICAL"])
