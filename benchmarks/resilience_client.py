@@ -29,7 +29,7 @@ from sluicegate.kernels.breaker import SUCCESS, Circuit, CircuitSettings
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies import breaker as policy_module
 from sluicegate.policies.breaker import Breaker, BreakerPermit
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of_value
 from sluicegate.policies.retry import Retry
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.resilient import resilient
@@ -137,7 +137,7 @@ def our_retry() -> Callable[[], int]:
     def call() -> int:
         retry.begin(request, now_us())
         try:
-            result = CallResult(ResultKind.OK, work())
+            result = result_of_value(work())
             assert retry.next_wait_us(result, request, 0, 0, idempotent=True) == NEVER
             return result.unwrap()
         finally:
@@ -199,6 +199,10 @@ def main() -> None:
         *(breakers[peer].median_ns for peer in peers), asynchronous["aiobreaker"].median_ns
     )
     breaker_share = breakers["sluicegate"].median_ns / cheapest_ns
+    floors = ("and two looks at the clock", "the circuit alone")
+    floor_ns = sum(breakers[f"floor: {name}"].median_ns for name in floors)
+    floor_ns -= breakers["floor: a call within a call"].median_ns  # it is in both
+    print(f"  the floor of the breaker, of the cheapest peer's time: {floor_ns / cheapest_ns:.2f}")
     cheapest_retry_ns = min(retries["tenacity"].median_ns, retries["stamina"].median_ns)
     retry_share = retries["sluicegate"].median_ns / cheapest_retry_ns
     hyx_share = retries["sluicegate"].median_ns / asynchronous["hyx retry"].median_ns

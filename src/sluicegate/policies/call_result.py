@@ -147,6 +147,11 @@ class CallResult(Generic[T]):
         return f"<CallResult {self.kind.value}{marks}>"
 
 
+def result_of_value(value: T) -> CallResult[T]:
+    """The result of a call that went well; quicker for plain Python to call than the class."""
+    return CallResult(ResultKind.OK, value)
+
+
 def result_of_error(error: Exception) -> CallResult[object] | None:
     """The result that an error stands for; None if the error is a bug."""
     if isinstance(error, Refused):

@@ -38,6 +38,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 MAGNITUDES: Final = ("", "eighth", "64th", "512th")  # of `heavy_us`, at most
 OTHERS: Final = "(others)"
 QUICK: Final = 8  # times as quick as heavy work, at least
+AHEAD: Final = 8  # times what the quickest takes, a place comes free at the latest
 STUCK: Final = 4  # times the mean without an end, and at least `STUCK_US_MIN`
 STUCK_US_MIN: Final = 10_000
 RECENT_US: Final = 60_000_000
@@ -138,7 +139,7 @@ class EndpointCost:
         if found.mean_us == 0 or found.mean_us * QUICK > self._heavy_us:
             return True
         quickest_us = self._quickest_us(found, criticality, now_us)
-        if found.mean_us > QUICK * quickest_us * self._places:
+        if found.mean_us > AHEAD * quickest_us * self._places:
             return True
         return now_us - found.moved_us > max(STUCK * found.mean_us, STUCK_US_MIN)
 

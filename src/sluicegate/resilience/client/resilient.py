@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import class_of
 
@@ -44,7 +44,7 @@ def resilient(
             async def call(*args: Any, **kwargs: Any) -> Any:
                 async def attempt(_: Call) -> CallResult[Any]:
                     awaited: Awaitable[Any] = function(*args, **kwargs)
-                    return CallResult(ResultKind.OK, await awaited)
+                    return result_of_value(await awaited)
 
                 return (await client.call(attempt, begin(), idempotent=idempotent)).unwrap()
 
@@ -59,7 +59,7 @@ def resilient(
                 if inspect.iscoroutine(value):  # of a callable that does not look like one
                     value.close()
                     raise BadValue("resilient", name, "decorate an `async def` that awaits it")
-                return CallResult(ResultKind.OK, value)
+                return result_of_value(value)
 
             return client.call_now(attempt, begin(), idempotent=idempotent).unwrap()
 

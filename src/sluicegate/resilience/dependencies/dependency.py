@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.bulkhead import Bulkhead
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of, result_of_error
+from sluicegate.policies.call_result import CallResult, result_of, result_of_error, result_of_value
 from sluicegate.policies.fallback import Fallback
 from sluicegate.system import SystemClock
 
@@ -84,4 +84,4 @@ class Dependency(Generic[T]):
 
 async def ok_of(work: Awaitable[T]) -> CallResult[T]:
     """Await a value; it is the result of a call that went well."""
-    return CallResult(ResultKind.OK, await work)
+    return result_of_value(await work)
