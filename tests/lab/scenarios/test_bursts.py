@@ -21,13 +21,13 @@ def test_the_mean_is_what_it_says_and_every_case_at_the_capacity_has_one_kind() 
 
 
 def test_bursts_at_twice_the_capacity_are_served_in_the_pauses_behind_them() -> None:
-    found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once("chain", TWICE, 0)
+    found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once("protect", TWICE, 0)
     assert found["goodput"] >= 0.9
     assert found["p50_ms"] <= 30
     assert found["success.critical"] >= 0.999
 
 
-@pytest.mark.parametrize("name", ["fifo", "folly"])
+@pytest.mark.parametrize("name", ["fifo", "folly", "without-allowance"])
 def test_a_plain_line_and_a_rule_that_knows_no_bursts_lose_them(name: str) -> None:
     found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once(name, TWICE, 0)
     assert found["goodput"] < 0.9

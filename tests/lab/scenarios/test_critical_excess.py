@@ -21,7 +21,7 @@ SMALL = {
 
 
 def test_the_chain_keeps_the_workers_busy_and_users_alike() -> None:
-    assert met(SCENARIO, "chain", SMALL)
+    assert met(SCENARIO, "protect", SMALL)
 
 
 @pytest.mark.parametrize("name", SCENARIO.must_fail)

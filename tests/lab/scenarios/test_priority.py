@@ -34,7 +34,7 @@ def unit(criticality: Criticality, caller: int, now_us: int) -> WorkUnit:
 
 
 def test_the_chain_serves_what_matters_and_wastes_no_worker() -> None:
-    assert met(SCENARIO, "chain", SMALL)
+    assert met(SCENARIO, "protect", SMALL)
 
 
 @pytest.mark.parametrize("name", SCENARIO.must_fail)

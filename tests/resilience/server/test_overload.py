@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
@@ -127,6 +128,28 @@ def test_who_has_little_time_is_served_beside_those_who_have_much(quantile: floa
 
     served = run(story)
     assert served >= 0.9 if quantile == DEADLINE_QUANTILE else served < 0.7, served
+
+
+def test_a_line_of_what_matters_less_is_nobody_s_who_matters_more() -> None:
+    """One place, marks of 4 and 1: BULK behind a line of BULK is refused, and DEGRADED waits."""
+
+    async def story(loop: VirtualLoop) -> list[bool]:
+        marks = WatermarkSettings(high=4, low=1)
+        protection = Protection(
+            Resilience(queue=QueueSettings(places=1), watermark=marks), clock=loop
+        )
+        line = (*[Criticality.BULK] * 6, Criticality.DEGRADED, Criticality.BULK)
+        tasks = []
+        for criticality in line:
+            begun = protection.begin("/", criticality=criticality)
+            tasks.append(asyncio.create_task(protection.admit(begun)))
+            await asyncio.sleep(0)
+        refused = [task.done() and isinstance(task.result(), Decision) for task in tasks]
+        for task in tasks:
+            task.cancel()
+        return refused
+
+    assert run(story) == [False] * 5 + [True, False, True]
 
 
 @pytest.mark.parametrize("claim", ["", "CRITICAL"])

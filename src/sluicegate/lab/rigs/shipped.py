@@ -15,6 +15,7 @@ of either is the socket and the codec.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
@@ -181,11 +182,12 @@ class _ProtectedPermit:
         return self._admitted.end(outcome)
 
 
-def protect(rig: Rig, world: World) -> _Protected:
-    """Return what stands before an application."""
-    settings = Resilience(
-        queue=QueueSettings(name="queue", places=rig.workers), callers=clamp(rig).callers
-    )
+def protect(rig: Rig, world: World, *, burst_us_max: int | None = None) -> _Protected:
+    """Return what stands before an application; what bursts may add to a wait is as it comes."""
+    queue = QueueSettings(name="queue", places=rig.workers)
+    if burst_us_max is not None:
+        queue = replace(queue, burst_us_max=burst_us_max)
+    settings = Resilience(queue=queue, callers=clamp(rig).callers)
     return _Protected(Protection(settings, clock=world.clock, chance=world.chance("protect")))
 
 

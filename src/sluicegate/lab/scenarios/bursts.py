@@ -14,35 +14,33 @@ three times the work, and CRITICAL goes through; at the capacity no plain line a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab import kernel_mode, measures, task_mode
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.lab import kernel_mode, measures
 from sluicegate.lab.arrivals import OnOff, ParetoOnOff, Poisson
 from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.rigs import shipped
 from sluicegate.lab.rigs.server_chain import server_chain, with_shed
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
 from sluicegate.lab.scenario import (
     AS_BARS,
-    KERNELS,
     PLACES,
-    TASKS,
     Candidate,
     Curves,
     Figures,
     PlotSpec,
     Scenario,
-    candidate_maker,
 )
+from sluicegate.lab.station_candidates import StationCandidate, kernel_candidate, policy_candidate
 from sluicegate.lab.world import World
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 MS: Final = 1_000
 TWICE: Final = "50/50 at 2x"
@@ -117,23 +115,15 @@ def curves(rig: Rig, ended: BurstsRun) -> Curves:
     return measures.curves(rig, ended.ledger)
 
 
-def without_allowance(rig: Rig, world: World) -> Queue:
-    """The queue with its bound as it is, whatever bursts leave idle."""
-    return Queue(QueueSettings(places=rig.workers, burst_us_max=0))
+def without_allowance(rig: Rig, world: World) -> WaitingPolicy:
+    """Ours with its bounds as they are, whatever bursts leave idle."""
+    return shipped.protect(rig, world, burst_us_max=0)
 
 
-def _policy(rig: Rig, make: task_mode.MakePolicy, seed: int) -> BurstsRun:
-    return BurstsRun(task_mode.run_policy(rig, make, seed), seed)
+def candidate(play: StationCandidate) -> BurstsCandidate:
+    """Keep the seed beside what a candidate of a station returns."""
+    return Candidate(lambda rig, seed: BurstsRun(play.run(rig, seed), seed), play.mode)
 
-
-def _plain(name: str) -> BurstsCandidate:
-    def play(rig: Rig, seed: int) -> BurstsRun:
-        return BurstsRun(kernel_mode.run_queue(rig, TABLE[name], seed), seed)
-
-    return Candidate(play, KERNELS)
-
-
-policy: Final[Callable[[task_mode.MakePolicy], BurstsCandidate]] = candidate_maker(_policy, TASKS)
 
 SCENARIO: Final = Scenario(
     number=27,
@@ -142,12 +132,13 @@ SCENARIO: Final = Scenario(
     why="What is refused in a burst could have been served in the pause behind it.",
     rigs=RIGS,
     candidates={
-        "chain": policy(server_chain),
-        "without-allowance": policy(without_allowance),
-        "with-shed": policy(with_shed),
-        **{name: _plain(name) for name in (*PLAIN, "folly")},
+        **{name: candidate(each) for name, each in shipped.SHIPPED.items()},
+        "without-allowance": candidate(policy_candidate(without_allowance)),
+        "queue-alone": candidate(policy_candidate(server_chain)),
+        "with-shed": candidate(policy_candidate(with_shed)),
+        **{name: candidate(kernel_candidate(TABLE[name])) for name in (*PLAIN, "folly")},
     },
-    ours="chain",
+    ours="protect",
     must_fail=("fifo", "folly", "without-allowance"),
     own_settings=PLACES,
     goals=(

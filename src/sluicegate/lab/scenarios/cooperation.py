@@ -34,7 +34,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves as station_curves
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import server_chain
+from sluicegate.lab.rigs.shipped import protect
 from sluicegate.lab.scenario import (
     AS_BARS,
     KERNELS,
@@ -191,9 +191,9 @@ SCENARIO: Final = Scenario(
     why="A server must not spend itself on saying no.",
     rigs={"10x": RIG},
     candidates={
-        "cooperating": policy_candidate(server_chain, client_throttle),
-        "without-throttle": policy_candidate(server_chain, None),
-        "sre-throttle": policy_candidate(server_chain, sre_throttle),
+        "cooperating": policy_candidate(protect, client_throttle),
+        "without-throttle": policy_candidate(protect, None),
+        "sre-throttle": policy_candidate(protect, sre_throttle),
         "fifo": kernel_candidate(no_control),
     },
     ours="cooperating",

@@ -18,6 +18,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, turning, without_queue
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
@@ -44,7 +45,8 @@ SCENARIO: Final = Scenario(
     why="If not all can be served, the same ones should not go without for ever.",
     rigs={"2x": rig(2), "5x": rig(5)},
     candidates={
-        "chain": policy_candidate(server_chain),
+        **SHIPPED,
+        "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "with-shed": policy_candidate(turning(ROTATE_US)),
         "dagor": kernel_candidate(dagor_each(ROTATE_US)),
@@ -52,7 +54,7 @@ SCENARIO: Final = Scenario(
         "pid": kernel_candidate(pid),
         "fifo": kernel_candidate(no_control),
     },
-    ours="chain",
+    ours="protect",
     must_fail=("fifo", "without-queue", "dagor-fixed"),
     own_settings=PLACES,
     goals=(

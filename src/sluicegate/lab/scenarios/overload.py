@@ -14,6 +14,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
 from sluicegate.lab.scenario import OVER_CASES, PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL, SETTLED
@@ -41,8 +42,8 @@ SCENARIO: Final = Scenario(
     title="Overload of 2, 5 and 10 times, one class",
     why="A service keeps answering what it can, whatever is asked of it.",
     rigs=RIGS,
-    candidates={**ALL, **SETTLED},
-    ours="queue",
+    candidates={**SHIPPED, **ALL, **SETTLED},
+    ours="protect",
     must_fail=("fifo", "fifo-pool"),
     own_settings=PLACES,
     goals=(

@@ -24,6 +24,7 @@ from sluicegate.lab.rigs.server_chain import (
     without_criticality,
     without_queue,
 )
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import SETTLED, kernel_candidate, policy_candidate
 
@@ -60,7 +61,8 @@ SCENARIO: Final = Scenario(
     why="What matters gets through, whatever else is asked.",
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
     candidates={
-        "chain": policy_candidate(server_chain),
+        **SHIPPED,
+        "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
         "with-shed": policy_candidate(with_shed),
@@ -68,7 +70,7 @@ SCENARIO: Final = Scenario(
         "folly": kernel_candidate(folly_codel),
         "fifo": kernel_candidate(no_control),
     },
-    ours="chain",
+    ours="protect",
     must_fail=("fifo", "without-criticality", "without-queue"),
     own_settings=PLACES,
     goals=(

@@ -13,6 +13,7 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL, SETTLED
@@ -29,8 +30,8 @@ SCENARIO: Final = Scenario(
     title="Queue disciplines: goodput, memory, and how soon a refusal is told",
     why="A refusal that comes late is as bad as an answer that does.",
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
-    candidates={**ALL, **SETTLED},
-    ours="queue",
+    candidates={**SHIPPED, **ALL, **SETTLED},
+    ours="protect",
     must_fail=("lifo", "fifo-pool"),
     own_settings=PLACES,
     goals=(

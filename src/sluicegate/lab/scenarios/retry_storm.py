@@ -16,6 +16,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, recovery_s
 from sluicegate.lab.retries import NAIVE, SMART, Retries
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
 from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
@@ -43,8 +44,8 @@ SCENARIO: Final = Scenario(
     title="A retry storm after a loss of 70% for ten seconds",
     why="A shortage that is over must be over for the callers too.",
     rigs={"budget": rig(SMART), "naive": rig(NAIVE)},
-    candidates=ALL,
-    ours="queue",
+    candidates={"protect": SHIPPED["protect"], **ALL},
+    ours="protect",
     must_fail=("fifo", "fifo-pool"),
     own_settings=PLACES,
     goals=(

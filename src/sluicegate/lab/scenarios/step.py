@@ -15,6 +15,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
 from sluicegate.lab.scenario import OVER_TIME, PLACES, Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL
@@ -44,8 +45,8 @@ SCENARIO: Final = Scenario(
     title="A step from 0.8 to 1.4 of the capacity",
     why="Control that takes longer than the surge is no control.",
     rigs={"step": RIG},
-    candidates=ALL,
-    ours="queue",
+    candidates={**SHIPPED, **ALL},
+    ours="protect",
     must_fail=("fifo", "fifo-pool"),
     own_settings=PLACES,
     goals=(

@@ -48,7 +48,7 @@ from sluicegate.policies.stack import (
     waits,
 )
 from sluicegate.policies.stress import Stress, StressState
-from sluicegate.policies.watermark import Watermark
+from sluicegate.policies.watermark import BurstRoom, Watermark
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.degradation import Degradation
@@ -95,6 +95,7 @@ class Lane:
 
     __slots__ = (
         "_admitted",
+        "_burst_room",
         "_chance",
         "_concurrency",
         "_cost",
@@ -103,6 +104,7 @@ class Lane:
         "_passed",
         "_refused",
         "_waited_us",
+        "_waiting_of",
         "_watermark",
         "queue",
         "stack",
@@ -135,8 +137,10 @@ class Lane:
         self._admitted = dict.fromkeys(Criticality, 0)
         self._refused: dict[tuple[str, Criticality], int] = {}
         self._left_queue = self._waited_us = 0
+        self._waiting_of = [0] * len(Criticality)
         self._concurrency: Concurrency | None = None
         self._watermark: Watermark | None = None
+        self._burst_room = BurstRoom(queue.burst_us_max)
         first = at_once("deadline", deadline)
         if threaded:
             number = settings.concurrency
@@ -152,10 +156,10 @@ class Lane:
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
         self._watermark = Watermark(
-            lambda: self.queue.queued,
+            self._waiting,
             settings.watermark,
-            self.queue.record_missed,
-            self.queue.queued_beside,
+            self._record_missed,
+            self._ahead,
         )
         self.stack = Stack(
             first,
@@ -168,6 +172,33 @@ class Lane:
     def admitted_permille(self) -> int:
         """The part of those who came lately that was not refused for want of places."""
         return self._passed * 1_000 // _ALL
+
+    def _waiting(self) -> int:
+        """How many wait beyond what the pauses behind bursts will serve."""
+        queue = self.queue
+        return queue.queued - self._burst_room.units(queue.places)
+
+    def _ahead(self, request: Request) -> int:
+        """How many in its line, or, if that is less, of those who matter as much or more."""
+        ahead = sum(self._waiting_of[: request.criticality + 1])
+        return min(ahead, self.queue.queued_beside(request))
+
+    def _record_missed(self, request: Request) -> None:
+        if self.queue.inflight < self.queue.places:
+            self.queue.record_missed(request)
+
+    async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
+        """Run it through the stack, and count it while it waits."""
+        waiting, of = self._waiting_of, request.criticality
+        waiting[of] += 1
+        try:
+            return await self.stack.admit(request, clock)
+        finally:
+            waiting[of] -= 1
+
+    def _record_idle(self, now_us: int) -> None:
+        queue = self.queue
+        self._burst_room.record(queue.places - queue.inflight, queue.places, now_us)
 
     def _magnitude(self, request: Request) -> str:
         return self._cost.magnitude(request.operation)
@@ -197,9 +228,10 @@ class Lane:
             refused=self._refused.copy(),
         )
 
-    def record_admitted(self, request: Request) -> None:
+    def record_admitted(self, request: Request, now_us: int) -> None:
         """One more was admitted."""
         self._admitted[request.criticality] += 1
+        self._record_idle(now_us)
 
     def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         """One more has left the line."""
@@ -213,9 +245,15 @@ class Lane:
             self._refused[of] = self._refused.get(of, 0) + 1
         if is_overload(decision):
             self._passed -= self._passed >> _SHIFT
+            work_us = self._mean_us(request)
+            late_us = request.deadline_us
+            if late_us is None:
+                late_us = now_us + self.queue.settings.wait_us_max
+            self._burst_room.record_refusal(work_us, late_us - work_us, now_us)
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Learn the endpoint's cost, and how many places there should be."""
+        self._record_idle(now_us)
         self._passed += (_ALL - self._passed) >> _SHIFT
         measured = request.measured
         if measured is None or outcome is Outcome.IGNORE:
@@ -353,10 +391,10 @@ class Protection:
         held = False
         try:
             lane = self.heavy if heavy else self.light
-            admission = await lane.stack.admit(request, self._clock)
+            admission = await lane.admit(request, self._clock)
             if isinstance(admission, Decision):
                 return admission
-            lane.record_admitted(request)
+            lane.record_admitted(request, self._clock.now_us())
             held = True
             return Admitted(self, admission, heavy)
         finally:
@@ -373,7 +411,7 @@ class Protection:
             admission = lane.stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
-            lane.record_admitted(request)
+            lane.record_admitted(request, now_us)
             if not heavy:
                 self._cost.enter_light(endpoint, now_us, request.criticality)
             return Admitted(self, admission, heavy)
