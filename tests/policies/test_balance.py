@@ -76,14 +76,14 @@ def test_a_slow_host_gets_little(eject: bool) -> None:
     assert min(calls[host] for host in HOSTS if host != "h3") > 800
 
 
-def doubting(host: str = "h3", **settings: int) -> Balance:
-    """A group of which this host has just failed, with calls enough before."""
+def doubting(**settings: int) -> Balance:
+    """A group of which `h3` has just failed, with calls enough before."""
     policy = balance(settings=OutlierSettings(**settings))
     for n in range(1_200):
         policy.outlier.record(HOSTS[n % 10], CallResult(ResultKind.OK), 1_000, "", n * 1_000)
     now_us = 1_200_000
     policy.outlier.sweep(now_us)
-    fail(policy, host, now_us)
+    fail(policy, "h3", now_us)
     return policy
 
 
