@@ -45,10 +45,10 @@ def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
     if reason is not None:
         words.append(f"{reason.name}: {reason.sentence.rstrip('.')}")
     price = entry["price_milli"] / 1e3
-    words.append(f"cost {entry['cost_mru'] / 1e3:,.4g} RU at price {price:,.3g}")
+    words.append(f"cost {_units(entry['cost_mru'])} RU at price {price:,.3g}")
     if entry["balance_mru"] is not None:
-        left, quota = entry["balance_mru"] / 1e3, entry["quota_mru"] / 1e3
-        words.append(f"{left:,.4g} RU left here of {quota:,.4g} an epoch")
+        left, quota = _units(entry["balance_mru"]), _units(entry["quota_mru"])
+        words.append(f"{left} RU left here of {quota} an epoch")
     if entry["ratio"] is not None:
         on = f" on shard {entry['shard']}" if entry["shard"] else ""
         words.append(f"latency ratio {entry['ratio']:.2f}{on}")
@@ -57,6 +57,11 @@ def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
         words.append(f"stressed: {', '.join(entry['stress'])}")
     words.append(_when_again(entry["retry_after_us"]))
     return "; ".join(word for word in words if word)
+
+
+def _units(mru: int) -> str:
+    """Request units: four digits of a small number, and all of a large one."""
+    return f"{mru / 1e3:,.0f}" if abs(mru) >= 1e6 else f"{mru / 1e3:.4g}"
 
 
 def _when_again(retry_after_us: int) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from sluicegate.command_line.decision_words import describe
+from sluicegate.command_line.decision_words import describe, describe_refusal
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.utilization_gate import GateSettings, Readings
 from sluicegate.service.siblings import merge_pages
@@ -84,3 +84,25 @@ def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
 def test_a_shed_names_what_the_service_suffers_and_the_switch() -> None:
     text = describe(entry(rule_id="", reason="shed", signal="lag"), 1_000_000)
     assert "its event loop is late (lag); --shed off would admit it" in text
+
+
+def test_a_large_number_of_units_is_told_whole() -> None:
+    refusal = {
+        "last_us": 1_000_000,
+        "times": 1,
+        "operation": "put",
+        "table": "homes",
+        "stage": "request_units",
+        "priority": "BULK",
+        "reason": "quota_spent",
+        "price_milli": 1_000,
+        "cost_mru": 12_345_678,
+        "balance_mru": 789,
+        "quota_mru": 10_000_000,
+        "ratio": None,
+        "queue_us": 0,
+        "stress": [],
+        "retry_after_us": 0,
+    }
+    told = describe_refusal(refusal, 1_000_000)
+    assert "cost 12,346 RU at price 1; 0.789 RU left here of 10,000 an epoch" in told
