@@ -92,6 +92,7 @@ HOT_FILES = (
     "doors/grpc/route.py",
     "doors/grpc/settings.py",
     "doors/headers.py",
+    "doors/http/protocol.py",
     "doors/resp/connection_commands.py",
     "doors/resp/errors.py",
     "doors/resp/kv/arguments.py",

@@ -103,9 +103,9 @@ class HttpDoor:
         self._date = b""
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
 
-    def __call__(self, peer: PeerInfo) -> HttpProtocol:
+    def __call__(self, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for one connection."""
-        return HttpProtocol(self, peer)
+        return cast("asyncio.Protocol", HttpProtocol(self, peer))
 
     def switches(self, request: HttpRequest) -> bool:
         """Whether a request offers the protocol that a service of ours may switch to."""
@@ -168,8 +168,11 @@ class _Exchange:
 
 
 @final
-class HttpProtocol(asyncio.Protocol):
-    """One connection on a loop."""
+class HttpProtocol:
+    """One connection on a loop.
+
+    It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
+    """
 
     def __init__(self, door: HttpDoor, peer: PeerInfo) -> None:
         self._door = door
