@@ -11,7 +11,8 @@ are in memory ("sluicegate"), as they are for an image that is asked for in seve
 the same time, or are read and verified each time ("no memory": `--recent-bytes 0`). "thumbor,
 keeping" stores what it makes too, as one has it in production. "thumbor" keeps nothing, which is
 less work than ours. What counts is the CPU time of all processes of a server; the client's is
-nobody's. Bar: at least as many images as thumbor that keeps what it makes, when all are busy.
+nobody's. Each server has one core, the same, and the callers the other: two that work at once would
+be in each other's way. Bar: at least as many images as thumbor that keeps what it makes, when busy.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tests.engines.child import free_port
 CALLS: Final = 24
 WIDTH: Final = 380
 CALLERS: Final = (1, 4)  # the bar is for the last
+ONE: Final = ("--processes", "1")
 OURS, READING = "sluicegate", "no memory"
 PEER, BARE = "thumbor, keeping", "thumbor"
 CONFIG: Final = """
@@ -61,14 +63,6 @@ def reading_folder(folder: Path) -> Path:
     second = folder / "second"
     second.mkdir()
     return second
-
-
-class Started(Shipped):
-    """The service on all cores, as users start it, and as thumbor is here."""
-
-    def command(self) -> list[str]:
-        """The words that start it."""
-        return super().command()[len(pinned(0)) :]
 
 
 def family(pid: int) -> list[int]:
@@ -97,7 +91,18 @@ def thumbor(folder: Path, program: str, name: str, results: str) -> Iterator[tup
     """Its port and its process."""
     port, config = free_port("127.0.0.1"), folder / f"{name}.conf"
     config.write_text(CONFIG.format(folder=folder, results=results))
-    command = [program, "-p", str(port), "-i", "127.0.0.1", "-c", str(config), "-l", "error"]
+    command = [
+        *pinned(0),
+        program,
+        "-p",
+        str(port),
+        "-i",
+        "127.0.0.1",
+        "-c",
+        str(config),
+        "-l",
+        "error",
+    ]
     with running(folder, name, command, port) as pid:
         yield port, pid
 
@@ -119,8 +124,8 @@ def main(program: str, calls: int) -> None:
             origin.pages[f"/{number}.jpg"] = Page(data)
         count = len(origin.pages)
         with (
-            Started(folder) as server,
-            Started(reading_folder(folder), "--recent-bytes", "0") as reading,
+            Shipped(folder, *ONE) as server,
+            Shipped(reading_folder(folder), *ONE, "--recent-bytes", "0") as reading,
             thumbor(folder, program, "keeping", KEEPING) as (keeping, keeping_pid),
             thumbor(folder, program, "bare", "None") as (bare, bare_pid),
         ):
