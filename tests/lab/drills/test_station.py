@@ -12,7 +12,9 @@ from sluicegate.lab.drills import station
 from sluicegate.lab.measures import figures
 from sluicegate.lab.retries import NAIVE
 from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenarios import loopback
 from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import BASELINES
 
 RIG = Rig(
     kinds=(WorkKind(name="get", arrivals=Poisson(400), timeout_us=200_000),),
@@ -23,16 +25,17 @@ RIG = Rig(
 
 
 def test_at_twice_the_load_the_queue_answers_in_time_and_a_plain_pool_answers_nobody() -> None:
-    ours = figures(RIG, station.play(RIG, "queue", 1))
+    ours = figures(RIG, station.play(RIG, "queue", 1).ledger)
     assert ours["goodput"] > 0.3
     assert 0.1 < ours["success.get"] < 0.7
-    plain = figures(RIG, station.play(RIG, "fifo-pool", 1))
+    plain = figures(RIG, station.play(RIG, "fifo-pool", 1).ledger)
     assert plain["goodput"] < ours["goodput"] / 2
     assert plain["queue_peak"] > ours["queue_peak"]
 
 
 def test_what_is_sent_is_accounted_for() -> None:
-    ledger = station.play(replace(RIG, span_us=800_000, warm_us=0), "queue", 2)
+    ledger, late_us = station.play(replace(RIG, span_us=800_000, warm_us=0), "queue", 2)
+    assert late_us >= 0
     row = ledger.by_kind[0]
     assert row.offered == pytest.approx(320, rel=0.25)
     assert 0.5 * row.offered < row.good + row.late + row.refused <= row.offered
@@ -53,3 +56,14 @@ def test_a_policy_that_is_none_is_named_and_the_drill_says_that_nobody_listens(
     with pytest.raises(Unavailable, match="did not print its port"):
         station.play(RIG, "nothing", 1)
     assert "give one of queue, fifo-pool" in capfd.readouterr().err
+
+
+def test_a_drill_is_as_far_from_its_simulation_as_the_worse_of_two_shares() -> None:
+    rig = loopback.SCENARIO.rigs["2x"]
+    simulated = loopback.SCENARIO.candidate("queue").run(rig, 1)
+    found = loopback.measure(rig, simulated)
+    assert (found["apart"], found["late_ms"]) == (0.0, 0.0)
+    worse = simulated._replace(ledger=BASELINES["fifo-pool"].run(rig, 1), late_us=6_000)
+    found = loopback.measure(rig, worse)
+    assert found["apart"] > 90
+    assert found["late_ms"] == 6.0

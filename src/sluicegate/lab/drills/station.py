@@ -1,10 +1,11 @@
 """The drill of a station: callers here, the policy and its workers in a process of their own.
 
 The same rig, the same seed and the same draws as in a world, so the same ledger; but the clock is
-the machine's, the socket is one, and a refusal costs what it costs. Work is a sleep: a worker that
-computes would need as many cores as the rig has workers. So what a drill adds to the simulation is
-the event loop, the sockets and the scheduler, and what it takes away is the rig's course of speeds,
-its retries and its `refusal_cost`, which it refuses or leaves out.
+the machine's, the socket is one, and a refusal costs what it costs. Work is a slot, taken for
+as long (`WorkSlots`): a worker that computes would need as many cores as the rig has workers, and
+one that sleeps wakes up a millisecond late, a tenth of its work. So what a drill adds to the
+simulation is the event loop, the sockets and the scheduler, and what it takes away is the rig's
+course of speeds, its retries and its `refusal_cost`, which it refuses or leaves out.
 
 The server process speaks a line a message. A client sends `number class timeout_us work_us`; the
 answer is the number and whether it was served. It prints the port it listens at, and ends when its
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from array import array
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, final
@@ -28,10 +30,12 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.ledger import RunLedger
+from sluicegate.lab.measures import quantile
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.speed_profile import STEADY
 from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.stores.engines.faulty.slots import WorkSlots
 from sluicegate.system import SystemClock
 from sluicegate.system import now_us as system_now_us
 
@@ -52,8 +56,15 @@ class _SentUnit(NamedTuple):
     work_us: int
 
 
-def play(rig: Rig, policy: str, seed: int) -> RunLedger:
-    """One run, in real time: the ledger it filled."""
+class StationDrill(NamedTuple):
+    """One run in real time; it measured itself if its callers were late to send."""
+
+    ledger: RunLedger
+    late_p99_us: int
+
+
+def play(rig: Rig, policy: str, seed: int) -> StationDrill:
+    """One run, in real time."""
     if rig.speed_profile != STEADY or rig.retries is not None:
         raise BadValue("rig", "speed_profile, retries", "give a drill a steady rig without retries")
     child = subprocess.Popen(
@@ -76,7 +87,7 @@ def play(rig: Rig, policy: str, seed: int) -> RunLedger:
                 pipe.close()
 
 
-async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> RunLedger:
+async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> StationDrill:
     assert child.stdout is not None
     loop = asyncio.get_running_loop()
     try:
@@ -101,8 +112,9 @@ class _StationCallers:
         self._writers: list[asyncio.StreamWriter] = []
         self._number = 0
         self._began_us = 0
+        self._late_us = array("q")
 
-    async def play(self, port: int) -> RunLedger:
+    async def play(self, port: int) -> StationDrill:
         """Send the units of the seed, each at its instant, until the span is over."""
         listeners = []
         for _ in range(CONNECTIONS):
@@ -120,7 +132,7 @@ class _StationCallers:
             await asyncio.gather(*listeners, return_exceptions=True)
             for writer in self._writers:
                 writer.close()
-        return self._ledger
+        return StationDrill(self._ledger, int(quantile(sorted(self._late_us), 0.99)))
 
     async def _send(self, number: int) -> None:
         """The units of one kind: each at its instant, or as soon as this process gets to it."""
@@ -135,6 +147,7 @@ class _StationCallers:
             if wait_us > _AHEAD_US:  # those of the same two milliseconds go together
                 await asyncio.sleep(wait_us / 1e6)
             caller = int(pick() * kind.callers)
+            self._late_us.append(max(0, self._elapsed_us() - at_us))
             self._send_one(_SentUnit(number, caller, self._elapsed_us(), work_us() * kind.cost))
         await asyncio.sleep(max(rig.span_us - self._elapsed_us(), 0) / 1e6)
 
@@ -188,14 +201,43 @@ def policy_of(name: str, workers: int) -> WaitingPolicy:
     return make(workers)
 
 
-async def serve(policy: WaitingPolicy) -> None:
+@final
+class _Workers:
+    """Slots, and a timer for what ends next."""
+
+    def __init__(self, count: int) -> None:
+        self._slots = WorkSlots(count)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def serve(self, work_us: int) -> None:
+        """Return when so much work is done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._slots.enter(work_us, done, _CLOCK.now_us())
+        self._wake()
+        await done
+
+    def _advance(self) -> None:
+        self._slots.advance(_CLOCK.now_us())
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        next_us = self._slots.next_us()
+        if next_us is not None:
+            wait_s = max(0, next_us - _CLOCK.now_us()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._advance)
+
+
+async def serve(policy: WaitingPolicy, workers: int) -> None:
     """Listen, say where, and answer until standard input ends."""
     loop = asyncio.get_running_loop()
+    slots = _Workers(workers)
     under_way: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
-            task = loop.create_task(_answer(policy, line, writer))
+            task = loop.create_task(_answer(policy, slots, line, writer))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
 
@@ -206,7 +248,9 @@ async def serve(policy: WaitingPolicy) -> None:
     server.close()
 
 
-async def _answer(policy: WaitingPolicy, line: bytes, writer: asyncio.StreamWriter) -> None:
+async def _answer(
+    policy: WaitingPolicy, slots: _Workers, line: bytes, writer: asyncio.StreamWriter
+) -> None:
     number, criticality, timeout_us, work_us = line.split()
     now_us = _CLOCK.now_us()
     request = Request(
@@ -220,7 +264,7 @@ async def _answer(policy: WaitingPolicy, line: bytes, writer: asyncio.StreamWrit
         word = REFUSED
     else:
         begun_us = _CLOCK.now_us()
-        await asyncio.sleep(int(work_us) / 1e6)
+        await slots.serve(int(work_us))
         now_us = _CLOCK.now_us()
         request.measured = Measured(service_us=now_us - begun_us)
         admission.end(Outcome.SUCCESS, now_us)
@@ -230,4 +274,4 @@ async def _answer(policy: WaitingPolicy, line: bytes, writer: asyncio.StreamWrit
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(policy_of(sys.argv[1], int(sys.argv[2]))))
+    asyncio.run(serve(policy_of(sys.argv[1], int(sys.argv[2])), int(sys.argv[2])))
