@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.endpoint_cost import MAGNITUDES, OTHERS, RECENT_US, EndpointCost
 
@@ -73,6 +75,26 @@ def test_a_crowd_keeps_to_its_share_beside_work_that_would_wait_long_for_its_pla
         for _ in range(4):
             found.enter_light("crowd", 0)
         assert found.is_heavy("crowd", 0) is heavy
+
+
+@pytest.mark.parametrize("target_us", [10_000, 1_000_000])
+def test_a_place_that_comes_free_later_than_a_queue_waits_for_is_not_soon(target_us: int) -> None:
+    """Of 4 places with work of 100 ms one comes free each 25, five times what 5 ms take."""
+    cost = EndpointCost(
+        heavy_us=1_000_000,
+        places=4,
+        light_max=2,
+        endpoints_max=8,
+        rules={},
+        target_us=target_us,
+    )
+    for name, took_us in (("slow", 100_000), ("quick", 5_000)):
+        cost.learn(name, took_us, 0)
+        cost.enter_light(name, 0)
+    cost.enter_light("slow", 0)
+    assert cost.is_heavy("slow", 0) is (target_us == 10_000)
+    cost.learn("quick", 95_000, 0)  # 16 ms on average: nobody is held for less than twice that
+    assert not cost.is_heavy("slow", 0)
 
 
 def test_beside_heavy_ones_alone_an_endpoint_may_have_all_light_places() -> None:

@@ -309,6 +309,7 @@ class Protection:
             places=settings.queue.places,
             light_max=max(1, int(settings.queue.places * settings.light_share)),
             endpoints_max=settings.endpoints_max,
+            target_us=settings.queue.target_us,
             rules={
                 path: one.weight == "heavy"
                 for path, one in settings.endpoints.items()
