@@ -75,6 +75,23 @@ def test_the_example_service_holds_under_overload(
     assert "drill: overload: 5 x its capacity" in captured.err
 
 
+def test_a_server_of_the_standard_library_is_drilled_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody wrote it for this: it knows neither our claims nor our marks, and refuses nobody."""
+    (tmp_path / "index.html").write_text("a page")
+    server = ["http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "{port}"]
+    brief = ["--only", "overload", "--seconds", "0.4", "--times", "1", "--goodput-min", "0.01"]
+    page = ["--path", "/index.html", "--health", "/index.html", "--health-ms", "5000"]
+    drill(*brief, *PATIENT[:2], *page, "--", sys.executable, "-m", *server)
+    printed = capsys.readouterr().out
+    assert set(stages(printed)) == {"calm", "overload", "after overload"}
+    assert stages(printed)["calm"], printed
+    found = re.search(r"it can do ([\d,]+) requests a second", printed)
+    assert found
+    assert int(found[1].replace(",", "")) > 20
+
+
 def test_a_line_that_is_served_after_the_last_request_passes_for_no_capacity() -> None:
     """Two places of 10 ms do 200 requests a second, however many wait at the end of the slice."""
     every_5_ms = [5_000 * number for number in range(1, 101)]
