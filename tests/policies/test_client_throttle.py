@@ -146,6 +146,7 @@ def test_a_backend_that_loses_calls_whatever_is_asked_of_it_is_asked_as_before()
     for refused in (0.05, 0.1, 0.2, 0.33, 0.4):
         assert part_sent(0, unproven=True, refused=refused) >= 0.99, "a mere status"
         assert part_sent(50, refused=refused) >= 0.99, "a mark of one of many"
+    assert part_sent(600, unproven=True) >= 0.99
     assert part_sent(600) < 0.3, "the control: a mark that is of the whole"
 
 

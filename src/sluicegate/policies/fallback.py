@@ -131,18 +131,41 @@ class Fallback(Generic[T]):
         default: Callable[[], T] | None = None,
     ) -> CallResult[T]:
         """The dependency's result, or what stands in for it, marked."""
-        self._calls += 1
-        key = key_of_value(request)
-        epoch = self._stored.begin(key)
+        epoch = self.begin(request)
         result = await self._call(work, request, clock)
-        now_us = clock.now_us()
-        if result.ok:
-            self._good += 1
-            if self.settings.stale_us_max > 0 and not result.degraded:
-                stored = _StoredValue(result.unwrap(), now_us)
-                self._stored.put(key, stored, 1, epoch=epoch, now_us=now_us, draw=0.0)
-            return result
-        return self.stand_in(request, result, now_us, default)
+        return self.end(request, epoch, result, clock.now_us(), default)
+
+    def begin(self, request: Request) -> int:
+        """Count a call, for whoever carries it out within `budget_us`; `end` takes what it returns.
+
+        For threads, under one lock: only `default` runs what is not of this policy.
+        """
+        self._calls += 1
+        return self._stored.begin(key_of_value(request))
+
+    def end(
+        self,
+        request: Request,
+        epoch: int,
+        result: CallResult[T],
+        now_us: int,
+        default: Callable[[], T] | None,
+    ) -> CallResult[T]:
+        """Return the result, or what stands in for it."""
+        if not result.ok:
+            return self.stand_in(request, result, now_us, default)
+        self._good += 1
+        if self.settings.stale_us_max > 0 and not result.degraded:
+            stored = _StoredValue(result.unwrap(), now_us)
+            key = key_of_value(request)
+            self._stored.put(key, stored, 1, epoch=epoch, now_us=now_us, draw=0.0)
+        return result
+
+    def time_out(self, budget_us: int) -> CallResult[T]:
+        """Return the result of a call that has used up its budget."""
+        self._timed_out += 1
+        why = f"no answer in {budget_us} us" if budget_us > 0 else "no time was left to ask"
+        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(why))
 
     def stand_in(
         self, request: Request, result: CallResult[T], now_us: int, default: Callable[[], T] | None
@@ -198,8 +221,7 @@ class Fallback(Generic[T]):
         if budget_us is None:
             return await result_of(work(0))
         if budget_us == 0:
-            self._timed_out += 1
-            return CallResult(ResultKind.TIMED_OUT, error=TimeoutError("no time was left to ask"))
+            return self.time_out(0)
         task = self._attempts.start(work(0))
         try:
             await asyncio.wait([task], timeout=budget_us / 1_000_000)
@@ -207,8 +229,7 @@ class Fallback(Generic[T]):
                 return task.result()
         finally:
             self._attempts.give_up(task)
-        self._timed_out += 1
-        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(f"no answer in {budget_us} us"))
+        return self.time_out(budget_us)
 
 
 def key_of_value(request: Request) -> str:

@@ -1,0 +1,86 @@
+"""Work threads: work that blocks, for a caller that may cease to wait for it.
+
+A thread cannot be stopped: what is given up runs on to its end, and whoever starts it bounds how
+many there may be. A bug in it is raised where it is waited for; in what was given up it is logged.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from contextvars import copy_context
+from threading import Event, Lock, Thread
+from typing import Final, Generic, TypeVar, cast, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.call_result import CallResult, result_of_error, result_of_value
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("sluicegate.resilience")
+
+
+@final
+class WorkThread(Generic[T]):
+    """One piece of work, in the context of whoever starts it."""
+
+    __slots__ = ("_done", "_error", "_given_up", "_lock", "_name", "_result", "_work")
+
+    def __init__(self, work: Callable[[], CallResult[T]], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._lock = Lock()  # between its end and who gives it up
+        self._done = Event()
+        self._given_up = False
+        self._result: CallResult[T] | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        name = f"sluicegate {self._name}"
+        Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
+
+    def wait(self, budget_us: int) -> CallResult[T] | None:
+        """Return its result, or raise its bug; None once the time is over."""
+        if not self._done.wait(max(budget_us, 0) / 1_000_000):
+            self.give_up()
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def give_up(self) -> None:
+        """Wait for it no more."""
+        with self._lock:
+            self._given_up = True
+            self._report()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:
+            with self._lock:
+                self._error = error
+                self._report()
+        finally:
+            self._done.set()
+
+    def _report(self) -> None:
+        if self._given_up and self._error is not None:
+            _log.error("%s: a bug in what was given up", self._name, exc_info=self._error)
+
+
+def result_now(work: Callable[[], T], name: str) -> CallResult[T]:
+    """Return what came of work that blocks; a bug is raised."""
+    try:
+        value = work()
+    except Exception as error:
+        result = result_of_error(error)
+        if result is None:
+            raise
+        return cast("CallResult[T]", result)
+    if inspect.iscoroutine(value):
+        value.close()
+        raise BadValue(name, "a coroutine", "await the form for tasks of an `async def`")
+    return result_of_value(value)
