@@ -10,11 +10,11 @@ to its end, so that no event loop is measured.
 The bars, for the compiled build: the breaker at most 1/3 of the cheapest peer's time; the retry at
 most 1/20 of stamina's and tenacity's and no more than hyx's; the whole stack at most 25 us.
 
-The breaker misses its bar: 0.61, 0.66 and 0.81 of circuitbreaker's time in three runs (561 of 918 ns
-in the first; busy machine). What counts nothing, looks at no clock and knows one backend can be had
-for that: the peer's success is one number set to 0. Ours reads the clock twice, for its window and
-for how long the call took. That and the bare circuit are the floor that is printed: 0.38, 0.50 and
-0.44 of the peer's time, before a look-up by backend and a permit that ends once.
+The breaker misses its bar: 0.61, 0.66 and 0.81 of circuitbreaker's time in three runs (561 of 918
+ns in the first; busy machine). To that peer a success is three fields set anew. Ours counts it in a
+window, and the time that the call took, so it reads the clock twice. That and the bare circuit are
+the floor that is printed: 0.38, 0.50 and 0.44 of the peer's time, before a look-up by backend and a
+permit that ends once.
 """
 
 from __future__ import annotations

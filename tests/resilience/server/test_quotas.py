@@ -15,7 +15,7 @@ from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.rules.web.guard import RulesGuard
-from tests.resilience.server.test_degradation import served
+from tests.doors.test_frameworks import served
 from tests.stores.service.door import Service
 
 RULES = """
