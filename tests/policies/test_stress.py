@@ -265,3 +265,41 @@ def test_bad_settings_name_their_field(settings: dict[str, object], field: str) 
     with pytest.raises(BadValue) as wrong:
         StressSettings(**settings)  # type: ignore[arg-type]
     assert wrong.value.field == field
+
+
+def told_of_waits(callers: list[int], *, queue_standstill: bool = False) -> list[bool]:
+    """Whether it was crowded each 50 ms, with so many in line that each wait for 25 ms."""
+    settings = StressSettings(queue_standstill=queue_standstill)
+    stress, crowded, now_us = Stress(settings), list[bool](), 10_000_000
+    for waiting in callers:
+        for _ in range(2):
+            now_us += 25_000
+            for _ in range(waiting):
+                stress.record_queue_delay(25_000, now_us)
+        crowded.append(stress.read(now_us).crowded)
+    return crowded
+
+
+def test_as_many_who_wait_as_before_are_no_sign_if_so_set() -> None:
+    as_many = [50] * 40
+    assert not any(told_of_waits(as_many, queue_standstill=True))
+    assert all(told_of_waits(as_many))
+
+
+def test_more_and_more_who_wait_are_a_sign_and_stay_one() -> None:
+    crowded = told_of_waits([50] * 24 + [150] * 20, queue_standstill=True)
+    assert not any(crowded[:24])
+    assert all(crowded[36:])
+
+
+def test_who_waits_for_as_long_as_hard_overload_is_a_sign_though_as_many_wait() -> None:
+    stress = Stress(StressSettings(queue_standstill=True))
+    for at_us in range(10_000_000, 11_000_000, 10_000):
+        stress.record_queue_delay(250_000, at_us)
+    assert stress.read(11_000_000).crowded
+
+
+def test_the_sign_ends_when_waits_have_been_short_for_a_second() -> None:
+    callers = [50] * 24 + [150] * 12 + [0] * 30 + [50] * 10
+    assert any(told_of_waits(callers, queue_standstill=True)[:36])
+    assert not any(told_of_waits(callers, queue_standstill=True)[66:])

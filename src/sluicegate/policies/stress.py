@@ -29,6 +29,11 @@ The queue has no hysteresis unless it is given one: a shedder that moves a level
 swings the more for it. In the closed loop of the shedder's tests, ten times too much, 0.93 of what
 could be served was; with `leave` at half of `enter` 0.91; with means over half a second too, 0.79.
 
+With `queue_standstill` a delay below `queue_us_hard` does not count while the number that waits
+stands still: it is that of callers who wait for their answers, and to let in less makes nobody
+faster (`queue/standstill.py`). By Little's law the number is the sum of delays over the time. A
+verdict that it moved lasts until the delay has been short for `_CALM_WINDOWS`.
+
 The picture keeps two things apart: work is `slow`, which its own cause may have, or there is too
 much of it (`crowded`), which letting in less relieves.
 
@@ -47,11 +52,14 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
+from sluicegate.policies.queue.standstill import Standstill
 from sluicegate.policies.settings import check_ranges, one_of
 
 OTHERS: Final = "(others)"
 RATIO_FORMS: Final = ("frozen", "p2")
 _SPAN_US_MAX: Final = 1 << 53
+_CALM_WINDOWS: Final = 10
+_NOISE_PARTS: Final = 7  # of four: they leave in crowds
 # Below the first there must not be the second.
 _ORDERS: Final = (
     ("ratio_hard", "ratio_enter"),
@@ -135,6 +143,7 @@ class StressSettings:
     queue_us_leave: int = ranged(20_000, 0, _SPAN_US_MAX)
     queue_us_hard: int = ranged(200_000, 1, _SPAN_US_MAX)
     queue_per_baseline: float = ranged(0.5, 0.0, 100.0)
+    queue_standstill: bool = False  # no signal while as many wait as before
     lag_us_enter: int = ranged(50_000, 1, _SPAN_US_MAX)
     lag_us_leave: int = ranged(25_000, 0, _SPAN_US_MAX)
     lag_us_hard: int = ranged(500_000, 1, _SPAN_US_MAX)
@@ -219,6 +228,38 @@ class _WindowMean:
 
 
 @final
+class _LineLength:
+    """How many were in line at a time, on the average of the last two windows."""
+
+    __slots__ = ("_begin_us", "_last", "length", "sum_us")
+
+    def __init__(self) -> None:
+        self.length = self._last = -1
+        self.begin(-1)
+
+    def begin(self, now_us: int) -> None:
+        """Forget what was."""
+        self.sum_us = 0
+        self._begin_us = now_us
+        self.length = self._last = -1
+
+    def end_window(self, now_us: int, window_us: int) -> None:
+        """By Little's law: what all have waited, over the time."""
+        passed_us = now_us - self._begin_us
+        if self._begin_us < 0 or passed_us < 0:
+            self.begin(now_us)
+            return
+        if passed_us < window_us:
+            return
+        length = self.sum_us // max(1, passed_us)
+        if self._last >= 0:
+            self.length = (length + self._last) // 2
+        self._last = length
+        self.sum_us = 0
+        self._begin_us = now_us
+
+
+@final
 class Stress:
     """Collects the signals and draws the picture."""
 
@@ -226,17 +267,20 @@ class Stress:
         "_due_us",
         "_lag",
         "_lagging",
+        "_long_us",
         "_operations_max",
         "_pictures",
         "_queue",
         "_queueing",
         "_ratios",
         "_slow",
+        "_standstill",
         "_state",
         "_times_stressed",
         "_utilization",
         "_utilized",
         "_utilized_us",
+        "_waits",
         "_window_us",
         "_worked",
         "settings",
@@ -250,6 +294,11 @@ class Stress:
         self._ratios: dict[str, LatencyRatio | P2Ratio] = {}
         self._queue = _WindowMean(settings.window_us, 2 * settings.window_us)
         self._lag = _WindowMean(settings.window_us, settings.stale_us)
+        self._standstill = (
+            Standstill(_NOISE_PARTS, shrinking=False) if settings.queue_standstill else None
+        )
+        self._long_us = 0  # when the queue's delay was last long
+        self._waits = _LineLength()
         self._utilization = 0.0
         self._utilized_us: int | None = None
         self._slow = self._queueing = self._lagging = self._utilized = False
@@ -280,6 +329,8 @@ class Stress:
     def record_queue_delay(self, delay_us: int, now_us: int) -> None:
         """A piece of work left a queue, for whatever reason, after so long."""
         self._queue.add(delay_us, now_us, self._window_us)
+        if delay_us > 0:
+            self._waits.sum_us += delay_us
 
     def record_loop_lag(self, lag_us: int, now_us: int) -> None:
         """A timer of the event loop came so much too late."""
@@ -304,6 +355,8 @@ class Stress:
     def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         """A stage that waits has let it through, or has refused it."""
         self._queue.add(delay_us, now_us, self._window_us)
+        if delay_us > 0:
+            self._waits.sum_us += delay_us
 
     def stats(self) -> StressStats:
         """The last picture, and counts since the start."""
@@ -380,6 +433,8 @@ class Stress:
             settings.queue_us_enter * scale,
             settings.queue_us_leave * scale,
         )
+        if self._standstill is not None and self._is_still(queue_us, scale, now_us):
+            self._queueing = False
         if queue_us is not None and self._queueing:
             hard = hard or queue_us > settings.queue_us_hard * scale
             depth = _deeper(depth, queue_us, settings.queue_us_enter * scale)
@@ -413,6 +468,27 @@ class Stress:
         self._due_us = now_us + settings.refresh_us
         self._pictures += 1
         return picture
+
+    def _is_still(self, queue_us: int | None, scale: float, now_us: int) -> bool:
+        """Whether as many wait as before, though for long."""
+        standstill, settings = self._standstill, self.settings
+        if standstill is None:
+            return False
+        window_us, waits = settings.window_us, self._waits
+        if queue_us is None or not self._queueing:
+            waits.begin(now_us)
+            lately = 0 <= now_us - self._long_us < _CALM_WINDOWS * window_us
+            if not (standstill.moves and lately):
+                standstill.record_calm()
+            return False
+        self._long_us = now_us
+        if queue_us > settings.queue_us_hard * scale:
+            standstill.record_late()
+        waits.end_window(now_us, 2 * window_us)
+        if waits.length < 0:
+            return not standstill.moves
+        bound_us = int(2 * settings.queue_us_enter * scale)
+        return standstill.holds(waits.length, queue_us, now_us, bound_us, 4 * window_us)
 
     def _worst(self, now_us: int) -> tuple[float, str, float]:
         """The lowest ratio, its class, and the quickest class's healthy p95 (0.0 if unknown)."""

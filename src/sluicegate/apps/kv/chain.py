@@ -107,6 +107,7 @@ class PolicyChain:
                 ratio_enter=ratio,
                 ratio_leave=max(ratio, 0.85),
                 ratio_hard=min(ratio, 0.3),
+                queue_standstill=True,
             )
         )
         moves = settings.prices == "local"  # else they keep the signs that the penalty goes by
