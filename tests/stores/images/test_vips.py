@@ -331,3 +331,19 @@ def test_a_jpeg_that_is_made_small_as_it_is_decoded_looks_as_if_it_were_not(widt
     exact = Image.open(io.BytesIO(data)).resize(found.size, Image.Resampling.LANCZOS)
     error = np.asarray(found, float) - np.asarray(exact, float)
     assert 10 * np.log10(255**2 / (error**2).mean()) > 40
+
+
+@pytest.mark.parametrize(
+    ("mode", "icc_profile"), [("RGB", pictures.swapped_profile()), ("CMYK", None), ("L", None)]
+)
+def test_a_jpeg_that_is_made_small_as_it_is_decoded_has_its_colours(
+    mode: str, icc_profile: bytes | None
+) -> None:
+    """Those that it has where it is so small that all of it is decoded."""
+    large = picture(1_200, 800, mode)
+    options = {"quality": 95, "icc_profile": icc_profile}
+    found = shown(encode(large, "JPEG", **options), "w=120,format=png")
+    small = shown(encode(large.resize((120, 80)), "JPEG", **options), "format=png")
+    assert found.mode == "RGB"
+    assert difference(found, small) < 6
+    assert small.mode == found.mode
