@@ -372,6 +372,38 @@ def test_what_a_worker_gave_up_is_tried_again_soon_and_at_once_if_no_image_is_to
     run(tmp_path, story)
 
 
+def test_what_other_bounds_refused_is_found_out_anew_and_what_is_corrupt_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        start_us = parts.clock.now_us()
+        assert await parts.maps.bounds_since_us("100", start_us) == start_us
+        tries: list[str] = []
+        for kind in (ImageErrorKind.TOO_LARGE, ImageErrorKind.CORRUPT):
+
+            async def refuse(original: bytes, _spec: ImageSpec, kind: str = kind) -> Processed:
+                tries.append(kind)
+                raise ImageFailure(ImageErrorKind(kind), "found")
+
+            server.pages[f"/{kind}.png"] = Page(picture(len(kind)))
+            with monkeypatch.context() as patch:
+                patch.setattr(parts.processor, "process", refuse)
+                await failure_of(parts, server.url(f"/{kind}.png"))
+        parts.advance(60)
+        now_us = parts.clock.now_us()
+        # Started again as before, all holds.
+        parts.pipeline.bounds_since_us = await parts.maps.bounds_since_us("100", now_us)
+        for kind in ("too_large", "corrupt"):
+            assert (await failure_of(parts, server.url(f"/{kind}.png"))).kind == kind
+        parts.pipeline.bounds_since_us = await parts.maps.bounds_since_us("200", now_us)
+        assert parts.pipeline.bounds_since_us == now_us
+        assert (await parts.image(server.url("/too_large.png"))).data
+        assert (await failure_of(parts, server.url("/corrupt.png"))).kind == "corrupt"
+        assert tries == ["too_large", "corrupt"]
+
+    run(tmp_path, story)
+
+
 def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
         server.pages["/bad.png"] = Page(picture(1)[:-40])

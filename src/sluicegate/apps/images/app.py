@@ -85,6 +85,10 @@ class ImagesApp(App[ImagesSettings]):
     async def start(self) -> None:
         """Start the workers, and collection."""
         await self.parts.processor.start()
+        bounds = " ".join(map(str, processors.limits_of(self.settings)))
+        self.parts.pipeline.bounds_since_us = await self.parts.maps.bounds_since_us(
+            bounds, self.clock.now_us()
+        )
         if self.settings.collect_every_s:
             self.background.start("collection", self._collect)
 

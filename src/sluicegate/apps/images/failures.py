@@ -41,6 +41,8 @@ KINDS: Final[Mapping[str, FailureKind]] = {
     ImageErrorKind.NO_MEMORY: FailureKind(503, passing=True),
 }
 _OF_CONTENT: Final = FailureKind(422)
+# What says as much of our bounds as of an image: with others it is found out anew.
+OF_BOUNDS: Final = frozenset((ImageErrorKind.TOO_LARGE, ImageErrorKind.TOO_SMALL))
 
 
 @final

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple, TypeVar, final
 
 from sluicegate.apps.images.records import (
+    BoundsRecord,
     ContentRecord,
     R,
     UrlRecord,
@@ -27,6 +28,8 @@ CONTENTS: Final = "images/contents"
 VARIANTS: Final = "images/variants"
 ORPHANS: Final = "images/orphans"
 LOOKS: Final = "images/looks"
+BOUNDS: Final = "images/bounds"
+_BOUNDS_PLACE: Final = (b"bounds", b"")
 WALKED_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
@@ -70,6 +73,14 @@ class ImageMaps:
         """Replace the record of a variant if it still is what was read; whether it was."""
         place = variant_place(original, record.engine, record.spec)
         return await self.engine.swap(Change(VARIANTS, *place, encode(record)), encode(before))
+
+    async def bounds_since_us(self, bounds: str, now_us: int) -> int:
+        """Since when these bounds hold; from now on, if it was others until now."""
+        record = _decoded(BoundsRecord, await self.read(BOUNDS, _BOUNDS_PLACE))
+        if record is None or record.bounds != bounds:
+            record = BoundsRecord(bounds, now_us)
+            await self._put(BOUNDS, _BOUNDS_PLACE, encode(record))
+        return record.since_us
 
     async def content(self, digest: str) -> Stored:
         """What is known of stored bytes."""

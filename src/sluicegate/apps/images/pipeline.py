@@ -23,7 +23,13 @@ from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, Protocol, TypeVar, final
 
 from sluicegate.apps.images.contents import Contents
-from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, lifetime_us
+from sluicegate.apps.images.failures import (
+    OF_BOUNDS,
+    FailureLifetimes,
+    NoImageError,
+    kind_of,
+    lifetime_us,
+)
 from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
@@ -180,6 +186,7 @@ class ImagePipeline:
         # How often a URL of each slot was found to have other content than before: what is made of
         # a URL and kept in memory is good while this has not moved.
         self.changes = [0] * CHANGE_SLOTS
+        self.bounds_since_us = 0  # what was refused before was refused by other bounds
         self._downloads = downloads
         self._clock = clock
         # Downloads and processing have deadlines of their own: no second flight beside a slow one.
@@ -420,7 +427,11 @@ class ImagePipeline:
         """Whether it says what comes of a variant, and not that a failure is over."""
         if record is None:
             return False
-        return not record.failure or self._clock.now_us() < record.until_us
+        if not record.failure:
+            return True
+        if record.failure in OF_BOUNDS and record.at_us < self.bounds_since_us:
+            return False
+        return self._clock.now_us() < record.until_us
 
     async def _shared(self, url: UrlRecord, text: str, request: Request) -> str:
         """The original whose variants are served: this URL's, or one that it looks like."""

@@ -26,12 +26,6 @@ class StartableProcessor(ImageProcessor, Protocol):
 
 def open_processor(settings: ImagesSettings) -> StartableProcessor:
     """The engine that is installed, in worker processes that may be killed."""
-    limits = ImageLimits(
-        source_bytes_max=max(settings.origin_bytes_max, settings.message_bytes_max),
-        source_pixels_max=settings.pixels_max,
-        source_pages_max=settings.frames_max,
-        result_side_max=settings.result_side_max,
-    )
     return ImageWorkers(
         ImageWorkerSettings(
             workers=settings.processes,
@@ -39,8 +33,18 @@ def open_processor(settings: ImagesSettings) -> StartableProcessor:
             queue_max=settings.processes,
             job_us=int(settings.process_s * 1e6),
             memory_bytes_max=settings.process_bytes_max,
-            limits=limits,
+            limits=limits_of(settings),
         )
+    )
+
+
+def limits_of(settings: ImagesSettings) -> ImageLimits:
+    """What is refused before it is decoded or made."""
+    return ImageLimits(
+        source_bytes_max=max(settings.origin_bytes_max, settings.message_bytes_max),
+        source_pixels_max=settings.pixels_max,
+        source_pages_max=settings.frames_max,
+        result_side_max=settings.result_side_max,
     )
 
 

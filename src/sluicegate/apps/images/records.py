@@ -75,8 +75,15 @@ class LookRecord(NamedTuple):
     same_as: str = ""
 
 
-Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord"
-R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord)
+class BoundsRecord(NamedTuple):
+    """By which bounds originals are refused, and since when."""
+
+    bounds: str
+    since_us: int
+
+
+Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord"
+R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord, BoundsRecord)
 
 
 def encode(record: Record) -> bytes:
