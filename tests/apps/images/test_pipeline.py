@@ -393,8 +393,8 @@ def test_what_other_bounds_refused_is_found_out_anew_and_what_is_corrupt_is_not(
         now_us = parts.clock.now_us()
         # Started again as before, all holds.
         parts.pipeline.bounds_since_us = await parts.maps.bounds_since_us("100", now_us)
-        for kind in ("too_large", "corrupt"):
-            assert (await failure_of(parts, server.url(f"/{kind}.png"))).kind == kind
+        for name in ("too_large", "corrupt"):
+            assert (await failure_of(parts, server.url(f"/{name}.png"))).kind == name
         parts.pipeline.bounds_since_us = await parts.maps.bounds_since_us("200", now_us)
         assert parts.pipeline.bounds_since_us == now_us
         assert (await parts.image(server.url("/too_large.png"))).data
