@@ -1,8 +1,9 @@
 """Images made for a second of CPU: the whole service, beside thumbor on the same originals.
 
-    python -m benchmarks.image_peers PROGRAM [calls of a round]
+    python -m benchmarks.image_peers PROGRAM [--imgproxy PROGRAM] [--calls 24]
 
-PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`). All are asked over HTTP
+PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`), and imgproxy's is built
+by Go beside libvips; it keeps nothing. All are asked over HTTP
 for JPEGs of quality 80, about 400 pixels wide, from photographs of 3000 x 2000, by so many callers
 at once, and give the same: size, subsampling, one scan, tables made for the image. They have the
 originals in files. Each call is for a width of its photograph that was not asked for before, so
@@ -12,18 +13,20 @@ the same time, or are read and verified each time ("no memory": `--recent-bytes 
 keeping" stores what it makes too, as one has it in production. "thumbor" keeps nothing, which is
 less work than ours. What counts is the CPU time of all processes of a server; the client's is
 nobody's. Each server has one core, the same, and the callers the other: two that work at once would
-be in each other's way. Bar: at least as many images as thumbor that keeps what it makes, when busy.
+be in each other's way. Bar, when busy: at least as many images as each, but for thumbor that keeps
+nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -43,7 +46,7 @@ WIDTH: Final = 380
 CALLERS: Final = (1, 4)  # the bar is for the last
 ONE: Final = ("--processes", "1")
 OURS, READING = "sluicegate", "no memory"
-PEER, BARE = "thumbor, keeping", "thumbor"
+PEER, BARE, GO = "thumbor, keeping", "thumbor", "imgproxy"
 CONFIG: Final = """
 LOADER = "thumbor.loaders.file_loader"
 FILE_LOADER_ROOT_PATH = "{folder}"
@@ -107,6 +110,17 @@ def thumbor(folder: Path, program: str, name: str, results: str) -> Iterator[tup
         yield port, pid
 
 
+@contextmanager
+def imgproxy(folder: Path, program: str) -> Iterator[tuple[int, int]]:
+    """Its port and its process."""
+    port = free_port("127.0.0.1")
+    settings = {"BIND": f"127.0.0.1:{port}", "LOCAL_FILESYSTEM_ROOT": str(folder)}
+    words = [f"IMGPROXY_{name}={value}" for name, value in settings.items()]
+    command = [*pinned(0), "env", *words, "IMGPROXY_LOG_LEVEL=error", program]
+    with running(folder, "imgproxy", command, port) as pid:
+        yield port, pid
+
+
 def kind(data: bytes) -> tuple[object, ...]:
     """What must be equal in what is compared: format, size, colours, subsampling, scans."""
     picture = Image.open(BytesIO(data))
@@ -114,7 +128,7 @@ def kind(data: bytes) -> tuple[object, ...]:
     return picture.format, picture.size, picture.mode, get_sampling(picture), progressive
 
 
-def main(program: str, calls: int) -> None:
+def main(program: str, go_program: str, calls: int) -> None:
     """Ask all, in turns."""
     bars = Bars()
     with tempfile.TemporaryDirectory() as name, origin_in_thread() as origin:
@@ -128,6 +142,7 @@ def main(program: str, calls: int) -> None:
             Shipped(reading_folder(folder), *ONE, "--recent-bytes", "0") as reading,
             thumbor(folder, program, "keeping", KEEPING) as (keeping, keeping_pid),
             thumbor(folder, program, "bare", "None") as (bare, bare_pid),
+            ExitStack() as more,
         ):
             ask: dict[str, Callable[[int], bytes]] = {
                 OURS: lambda call: get(server.port, own(server, origin.url, call, count)),
@@ -141,6 +156,9 @@ def main(program: str, calls: int) -> None:
                 PEER: keeping_pid,
                 BARE: bare_pid,
             }
+            if go_program:
+                go, pids[GO] = more.enter_context(imgproxy(folder, go_program))
+                ask[GO] = lambda call: get(go, by_imgproxy(call, count))
             if len({kind(work(0)) for work in ask.values()}) > 1:
                 sys.exit(f"not the same work: {[kind(work(0)) for work in ask.values()]}")
             done = 1
@@ -176,10 +194,10 @@ def busy(
         low, high, median = min(found), max(found), statistics.median(found)
         print(f"  {one:<18}{median:7.1f} images/CPU s  ({low:.1f} to {high:.1f})")
     for own_name in (OURS, READING):
-        for peer in (PEER, BARE):
+        for peer in [one for one in made if one not in (OURS, READING)]:
             pairs = zip(made[own_name], made[peer], strict=True)
             ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-            if (own_name, peer, callers) == (OURS, PEER, CALLERS[-1]):
+            if own_name == OURS and peer != BARE and callers == CALLERS[-1]:
                 bars.check(ratio >= 1, f"{ratio:.2f} of {peer} (bar: 1)")
             else:
                 print(f"          {own_name}: {ratio:.2f} of {peer}")
@@ -196,12 +214,21 @@ def theirs(call: int, count: int) -> str:
     return f"/unsafe/{width(call, count)}x0/{call % count}.jpg"
 
 
+def by_imgproxy(call: int, count: int) -> str:
+    """Likewise, of imgproxy."""
+    options = f"rs:fit:{width(call, count)}:0/q:80"
+    return f"/unsafe/{options}/plain/local:///{call % count}.jpg@jpg"
+
+
 def width(call: int, count: int) -> int:
     """About 400: it grows by one when all photographs were asked for."""
     return WIDTH + call // count
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("say where thumbor is: python -m benchmarks.image_peers /path/to/bin/thumbor")
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else CALLS)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("thumbor", help="where it is, as /path/to/bin/thumbor")
+    parser.add_argument("--imgproxy", default="", help="where it is, to have it compared too")
+    parser.add_argument("--calls", type=int, default=CALLS, help="of a round")
+    flags = parser.parse_args()
+    main(flags.thumbor, flags.imgproxy, flags.calls)
