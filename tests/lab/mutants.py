@@ -427,4 +427,20 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
         "bursts",
         "50/50 at 2x",
     ),
+    ScenarioMutant(
+        "a watermark knows of no bursts",
+        "resilience/server/protection.py",
+        "return queue.queued - self._burst_room.units(queue.places)",
+        "return queue.queued",
+        "bursts",
+        "50/50 at 2x",
+    ),
+    ScenarioMutant(
+        "a line of what matters less has all refused",
+        "resilience/server/protection.py",
+        "return min(ahead, self.queue.queued_beside(request))",
+        "return self.queue.queued_beside(request)",
+        "priority",
+        "10x",
+    ),
 )
