@@ -100,8 +100,8 @@ def test_a_call_whose_time_is_over_makes_no_request(send: Send) -> None:
 @each_driver
 def test_the_smaller_of_what_is_left_and_the_calls_own_time_is_sent_once(send: Send) -> None:
     clock = HandClock()
-    own = {"X-Sluicegate-Deadline-Ms": "100", "x-sluicegate-criticality": "bulk"}
-    cases = [(60 * S, own, 100), (50_000, own, 45), (60 * S, NO_FIELDS, 2_000)]
+    own = {"X-Sluicegate-Deadline-Ms": "1900", "x-sluicegate-criticality": "bulk"}
+    cases = [(60 * S, own, 1_900), (1_500_000, own, 1_495), (60 * S, NO_FIELDS, 2_000)]
     for left_us, fields, sent_ms in cases:
         client = made(clock, attempt_us=2 * S, margin_us=5_000)
         with serving(OK) as server, serve(ServedRequest(deadline_us=clock.now_us() + left_us)):
