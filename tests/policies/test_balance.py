@@ -127,7 +127,7 @@ def test_nobody_is_sent_to_a_doubted_host_for_what_would_not_be_found_out(
     settings: dict[str, int],
 ) -> None:
     """Of few calls five are too many to spend; and without the rule nothing comes of them."""
-    assert doubting("h3", **settings).outlier.doubted(2_000_000) == ""
+    assert doubting(**settings).outlier.doubted(2_000_000) == ""
 
 
 def test_a_host_that_fails_late_is_not_asked_to_show_it() -> None:
