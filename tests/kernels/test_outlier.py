@@ -159,6 +159,7 @@ def test_hosts_that_answer_less_and_fail_more_are_seen_though_others_are_as_bad(
     [
         HostStats("quiet", requests=12),
         HostStats("chance", requests=12, failures=1),
+        HostStats("a lost connection", requests=2, failures=2),
         HostStats("as busy as the others", requests=570, failures=70),
         HostStats("never called"),
     ],
@@ -528,7 +529,7 @@ def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str,
         if host.requests and len(answered) >= 5:
             few = host.requests - host.failures < statistics.median(answered) / 2
             low = host.requests - host.failures < 0.95 * host.requests
-            bad = bad or (few and low and beyond_chance(host, rest))
+            bad = bad or (few and low and host.failures >= 3 and beyond_chance(host, rest))
         if host in busy:
             rate = 1 - host.failures / host.requests
             bad = bad or rate <= 0.5

@@ -37,7 +37,7 @@ windows of five healthy ones; the ratio of likelihoods does in 2. For the same r
 have five calls above it.
 Whoever fails is asked less by a balancer that prices failures, so its calls may stay too few for a
 share or a deviation, and several such hosts hide each other from the deviation. So few answers and
-failures beyond chance are a sign together, however few the calls.
+failures beyond chance, three at least, are a sign together, however few the calls.
 Slow hosts are compared by the ratio to the median, which one slow host cannot move.
 Worst first: with little room, the order in which hosts are listed must not decide.
 One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which
@@ -75,6 +75,7 @@ TIME_IS_UP: Final = "ejection time is over"
 
 COUNT_MAX: Final = 1 << 30
 RATIO_MAX: Final = 1e6
+FAILURES_MIN: Final = 3  # to be beyond chance: a lost connection takes two calls with it
 _GOLDEN: Final = 0.6180339887498949
 _NOISE: Final = 1e-9  # rates closer than this are equal, whatever the rounding of a mean
 
@@ -291,6 +292,8 @@ def _comparison(
     """The rule by which it does worse than the others, if that is not chance."""
     if host.requests >= settings.requests_min and 1.0 - share < rate_min:
         return SUCCESS_RATE
+    if host.failures < FAILURES_MIN:
+        return ""
     if host.requests - host.failures < answers_min and 100 * (1.0 - share) < (
         settings.healthy_percent
     ):
