@@ -122,7 +122,7 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
         draw(
             "Asked, admitted and refused a second",
             [
-                Curve("asked", "c0", curve(span_s, _asked)),
+                Curve("asked", "c0", curve(span_s, _demand)),
                 Curve("from memory", "c1", curve(span_s, lambda one: one.from_memory)),
                 Curve("admitted", "admitted", curve(span_s, lambda one: one.admitted)),
                 Curve("refused", "refused", curve(span_s, lambda one: one.refused)),
@@ -173,7 +173,7 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
     return f'<div class="charts">{"".join(charts)}</div>' + quiet(words)
 
 
-def _asked(reading: Reading) -> float:
+def _demand(reading: Reading) -> float:
     return reading.admitted + reading.from_memory + reading.refused
 
 
