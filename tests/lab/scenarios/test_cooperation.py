@@ -28,7 +28,7 @@ SMALL = {
 
 
 def test_callers_that_hold_back_leave_the_server_its_work() -> None:
-    # The whole rig has the last hundredth: K = 2 allows 0.952 at most.
+    # The whole rig has the last hundredth: K = 2 allows 0.952 at most, 1.5 while it is told 0.976.
     figures = measure(SMALL["10x"], play(SMALL["10x"], queue, client_throttle, 0))
     assert figures["goodput"] > 0.93
     assert figures["rejects_per_accept"] <= 1.2
@@ -45,7 +45,7 @@ def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told()
     ended = play(rig, queue, client_throttle, 3)
     row = ended.ledger.by_kind[0]
     assert ended.called == ended.held_back + row.offered
-    assert 0 <= row.offered - row.good - row.late - row.refused < 100  # under way
+    assert 0 <= row.offered - row.good - row.late - row.refused < 200  # under way
     figures = measure(rig, ended)
     assert figures["rejects_per_accept"] == row.refused / row.good
     assert figures["held_back"] == ended.held_back / ended.called
