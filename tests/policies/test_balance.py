@@ -115,9 +115,9 @@ def test_a_doubt_ends_with_a_success_that_began_after_the_failure() -> None:
     policy = doubting()
     good = CallResult[object](ResultKind.OK)
     policy.outlier.record("h3", good, 500_000, "", 1_210_000)
-    assert policy.outlier.doubted(1_300_000) == "h3", "that call began before"
+    assert policy.outlier.next_probe(1_300_000) == "h3", "that call began before"
     policy.outlier.record("h3", good, 50_000, "", 1_310_000)
-    assert policy.outlier.doubted(9_000_000) == ""
+    assert policy.outlier.next_probe(9_000_000) == ""
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ def test_nobody_is_sent_to_a_doubted_host_for_what_would_not_be_found_out(
     settings: dict[str, int],
 ) -> None:
     """Of few calls five are too many to spend; and without the rule nothing comes of them."""
-    assert doubting(**settings).outlier.doubted(2_000_000) == ""
+    assert doubting(**settings).outlier.next_probe(2_000_000) == ""
 
 
 def test_a_host_that_fails_late_is_not_asked_to_show_it() -> None:
     policy = doubting()
     late: CallResult[object] = CallResult(ResultKind.TIMED_OUT)
     policy.outlier.record("h3", late, 250_001, "", 1_500_000)
-    assert policy.outlier.doubted(2_000_000) == ""
+    assert policy.outlier.next_probe(2_000_000) == ""
 
 
 def test_a_doubted_host_that_stays_for_want_of_room_is_not_asked_for_ever() -> None:
     policy = doubting(ejected_percent_max=0)
     asked = 1
     for now_us in range(1_300_000, 9_000_000, 10_000):
-        if policy.outlier.doubted(now_us):
+        if policy.outlier.next_probe(now_us):
             fail(policy, "h3", now_us)
             asked += 1
     assert asked == 10

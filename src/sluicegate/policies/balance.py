@@ -152,7 +152,7 @@ class Balance:
             return Decision(False, 0, NO_HOST_RETRY_US, NO_HOST_RETRY_US, NO_HOST, RULE_ID)
         host = hosts[0]
         if count > 1:
-            doubted = None if avoid else self._doubted(request, now_us)
+            doubted = None if avoid else self._probe(request, now_us)
             host = self._less_loaded(hosts, now_us) if doubted is None else doubted
         host.load.start(now_us)
         self._picked += 1
@@ -165,11 +165,11 @@ class Balance:
             self._picked, self._refused, self._inflight, len(self._hosts), len(self._usable)
         )
 
-    def _doubted(self, request: Request, now_us: int) -> _Host | None:
+    def _probe(self, request: Request, now_us: int) -> _Host | None:
         """A host that is to show whether it fails; by nothing that is CRITICAL."""
         if request.criticality is Criticality.CRITICAL:
             return None
-        name = self.outlier.doubted(now_us)
+        name = self.outlier.next_probe(now_us)
         return self._hosts[name] if name else None
 
     def _less_loaded(self, hosts: list[_Host], now_us: int) -> _Host:

@@ -19,7 +19,7 @@ Whoever comes to `failures_in_row` is looked at a quarter of a sweep later, if i
 success by then: of 500 calls a second to ten hosts, one that fails is out after 0.3 to 0.6 s.
 One that fails is priced by the balancer and hardly asked again, so the five would take seconds, or
 never come: with ten hosts and 150 calls a second it was out after 7 to 14 s, of 500 never. So
-`doubted` names a host that has failed without a success since, within a quarter of a sweep each
+`next_probe` names a host that has failed without a success since, within a quarter of a sweep each
 time, for one call every `probe_us`: until it succeeds, or is out (`tests/prove/test_ejections.py`).
 A slow one must have been slow for `latency_sweeps` of them in a row, more than the window holds:
 where work varies, one second of long calls raises a p95 threefold for as long as it is in there.
@@ -258,7 +258,7 @@ class Outlier:
         if took_us > 0:
             entry.latency.add(took_us, now_us)
 
-    def doubted(self, now_us: int) -> str:
+    def next_probe(self, now_us: int) -> str:
         """A host that is to be given the next call, to learn whether it fails; "" if none is."""
         for host, due_us in self._doubts.items():
             if now_us >= due_us:
