@@ -39,7 +39,8 @@ def drawn(seed: int) -> frozenset[str]:
 def broken(cluster: FaultyCluster, kinds: frozenset[str]) -> list[str]:
     """What did not hold."""
     after_s = END_S + RECOVERED_S
-    # Divisions that follow each other at once: seed 254 has 3.2 s and 1.29 limits, 340 2.1 s.
+    # Two seconds for each division, and of those that follow each other at once two are one time:
+    # seed 254 has 3.2 s and 1.29 limits, 340 2.1 s.
     above_s, most = (4, 1.4) if PART in kinds else (2, 1.25)
     found = {
         "above 1.5 limits for too long": cluster.above_s(1.5) > above_s,
