@@ -87,6 +87,7 @@ def swapped_profile() -> bytes:
         places[bytes(profile[at + entry * 12 : at + entry * 12 + 4])] = at + entry * 12
     red, green = places[b"rXYZ"], places[b"gXYZ"]
     profile[red : red + 4], profile[green : green + 4] = b"gXYZ", b"rXYZ"
+    profile[24:36] = bytes(12)  # when it was made: the same bytes at any time
     return bytes(profile)
 
 
