@@ -43,8 +43,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "suppression from accepted traffic",
         "policies/suppress.py",
-        "            self._suppressed += 1\n",
-        "            self._suppressed += 1\n            account.total -= cost\n",
+        " cost):\n            self._suppressed += 1\n",
+        " cost):\n            self._suppressed += 1\n            account.total -= cost\n",
         "held",
         "cluster",
     ),
