@@ -430,8 +430,8 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "a watermark knows of no bursts",
         "resilience/server/protection.py",
-        "return queue.queued - self._burst_room.units(queue.places)",
-        "return queue.queued",
+        "if queued > self._low and self._has_served and not queue.stats().overloaded:",
+        "if False:",
         "bursts",
         "50/50 at 2x",
     ),

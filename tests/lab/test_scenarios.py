@@ -60,7 +60,7 @@ def test_a_setting_of_a_scenario_s_own_is_named_with_its_reason(scenario: AnySce
 # A slice is one of the five seeds for one in four of the scenarios. What is measured by the clock
 # on the wall is for a quiet machine.
 SLICES = 4
-MISSED = {"bursts"}  # with four of the five; tests/prove/test_scenario_seeds.py watches one seed
+MISSED = {"bursts", "overload"}  # with some; tests/prove/test_scenario_seeds.py watches one of each
 PROVEN = [
     scenario
     for scenario in SCENARIOS

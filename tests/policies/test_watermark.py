@@ -8,7 +8,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.policies.watermark import BurstRoom, Watermark, WatermarkSettings
+from sluicegate.policies.watermark import Watermark, WatermarkSettings
 
 
 def test_it_refuses_from_high_to_low_and_not_before_or_after() -> None:
@@ -52,21 +52,3 @@ def test_who_joins_a_line_that_is_short_passes() -> None:
     assert isinstance(mark.admit(Request("k", operation="slow"), 0), Decision)
     lines["quick"] = 4
     assert isinstance(mark.admit(Request("k", operation="quick"), 0), Decision)
-
-
-@pytest.mark.parametrize(
-    ("burst_us_max", "idle", "units"), [(400_000, 0, 160), (400_000, 1, 0), (0, 0, 0)]
-)
-def test_there_is_room_for_what_the_pause_behind_a_burst_would_have_served(
-    burst_us_max: int, idle: int, units: int
-) -> None:
-    """Four places serve 160 units of 10 ms in 400 ms; to refuse beside an idle one is no loss."""
-    room = BurstRoom(burst_us_max)
-    for burst in range(5):
-        now_us = burst * 200_000
-        room.record(idle, 4, now_us)
-        for _ in range(80):
-            room.record_refusal(10_000, now_us + 490_000, now_us)
-        room.record(4, 4, now_us + 100_000)
-        room.record(0, 4, now_us + 190_000)
-    assert room.units(4) == units

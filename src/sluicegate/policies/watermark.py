@@ -17,18 +17,11 @@ Between its marks what it lets through comes in bursts of its own making, with p
 A queue that waits longer for bursts would take them for the callers', so it hears of all who are
 refused before it (`missed`).
 
-Callers' own bursts end in pauses, and what the mark refused in them could have been served there. A
-`BurstRoom` learns how much that is, and so many may wait beyond the marks. 32 places of 10 ms,
-callers who wait for 500 ms (`sluicegate lab run bursts`), goodput without it and with it, means of
-seeds 1 and 5:
+Callers' own bursts end in pauses, and what the mark refuses in them could be served there. So
+`waiting` is to leave out a line that is long for a moment; what that is worth is in
+docs/decisions/0032.
 
-    bursts of 50 in 100 ms, at twice the capacity    0.81    0.96
-    100 in 200 ms, at the capacity                   0.62    0.79
-    20 in 80 ms, at the capacity                     0.60    0.82
-    steady, at five times (200 wait at most)         1.00    1.00
-
-Cost: a comparison; of a room the arithmetic of `kernels/burst_allowance.py`, while refusals may
-still be served. Bounds: a handful of numbers.
+Cost: a comparison. Bounds: a handful of numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +37,6 @@ from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
 from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "watermark"
@@ -72,37 +64,6 @@ class WatermarkStats(NamedTuple):
     refused: int
     rises: int  # how often the high mark was reached
     refuses: bool
-
-
-@final
-class BurstRoom:
-    """How many more may wait, since refusing some has left places idle."""
-
-    __slots__ = ("_allowance", "_idle", "_work_us")
-
-    def __init__(self, burst_us_max: int) -> None:
-        """As many, at most, as are served in that time; 0 is none."""
-        self._allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
-        self._idle = 0
-        self._work_us = 0  # of who was refused last
-
-    def record_refusal(self, work_us: int, late_us: int, now_us: int) -> None:
-        """Record that work was refused which would be in time until `late_us`."""
-        if self._idle > 0:
-            self._allowance.record_missed()  # somebody was there for that place: it is no pause
-        elif work_us > 0:
-            self._work_us = work_us
-            self._allowance.record_refusal(work_us, late_us, now_us)
-
-    def record(self, idle: int, places: int, now_us: int) -> None:
-        """Record that so many of the places are idle from now on."""
-        if self._allowance.counts:
-            self._allowance.record(self._idle, places, now_us)
-        self._idle = idle
-
-    def units(self, places: int) -> int:
-        """How many so many places serve in the time that bursts allow."""
-        return self._allowance.us * places // self._work_us if self._work_us else 0
 
 
 @final

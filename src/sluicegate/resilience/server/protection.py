@@ -48,7 +48,7 @@ from sluicegate.policies.stack import (
     waits,
 )
 from sluicegate.policies.stress import Stress, StressState
-from sluicegate.policies.watermark import BurstRoom, Watermark
+from sluicegate.policies.watermark import Watermark
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.degradation import Degradation
@@ -95,11 +95,12 @@ class Lane:
 
     __slots__ = (
         "_admitted",
-        "_burst_room",
         "_chance",
         "_concurrency",
         "_cost",
+        "_has_served",
         "_left_queue",
+        "_low",
         "_number",
         "_passed",
         "_refused",
@@ -140,7 +141,8 @@ class Lane:
         self._waiting_of = [0] * len(Criticality)
         self._concurrency: Concurrency | None = None
         self._watermark: Watermark | None = None
-        self._burst_room = BurstRoom(queue.burst_us_max)
+        self._low = settings.watermark.low
+        self._has_served = False
         first = at_once("deadline", deadline)
         if threaded:
             number = settings.concurrency
@@ -174,9 +176,16 @@ class Lane:
         return self._passed * 1_000 // _ALL
 
     def _waiting(self) -> int:
-        """How many wait beyond what the pauses behind bursts will serve."""
+        """How many wait; none that counts if the line does not stand.
+
+        That is a burst, and what it brought is served in the pause behind it. Before any work has
+        ended nobody knows that a place will come free, and all count.
+        """
         queue = self.queue
-        return queue.queued - self._burst_room.units(queue.places)
+        queued = queue.queued
+        if queued > self._low and self._has_served and not queue.stats().overloaded:
+            return 0
+        return queued
 
     def _ahead(self, request: Request) -> int:
         """How many in its line, or, if that is less, of those who matter as much or more."""
@@ -195,10 +204,6 @@ class Lane:
             return await self.stack.admit(request, clock)
         finally:
             waiting[of] -= 1
-
-    def _record_idle(self, now_us: int) -> None:
-        queue = self.queue
-        self._burst_room.record(queue.places - queue.inflight, queue.places, now_us)
 
     def _magnitude(self, request: Request) -> str:
         return self._cost.magnitude(request.operation)
@@ -228,10 +233,9 @@ class Lane:
             refused=self._refused.copy(),
         )
 
-    def record_admitted(self, request: Request, now_us: int) -> None:
+    def record_admitted(self, request: Request) -> None:
         """One more was admitted."""
         self._admitted[request.criticality] += 1
-        self._record_idle(now_us)
 
     def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         """One more has left the line."""
@@ -245,15 +249,9 @@ class Lane:
             self._refused[of] = self._refused.get(of, 0) + 1
         if is_overload(decision):
             self._passed -= self._passed >> _SHIFT
-            work_us = self._mean_us(request)
-            late_us = request.deadline_us
-            if late_us is None:
-                late_us = now_us + self.queue.settings.wait_us_max
-            self._burst_room.record_refusal(work_us, late_us - work_us, now_us)
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Learn the endpoint's cost, and how many places there should be."""
-        self._record_idle(now_us)
         self._passed += (_ALL - self._passed) >> _SHIFT
         measured = request.measured
         if measured is None or outcome is Outcome.IGNORE:
@@ -261,6 +259,7 @@ class Lane:
         service_us = measured.service_us
         if outcome is Outcome.SUCCESS:
             self._cost.learn(request.operation, service_us, now_us)
+            self._has_served = True
         number = self._number
         if number is not None:
             dropped = outcome is Outcome.DROPPED
@@ -395,7 +394,7 @@ class Protection:
             admission = await lane.admit(request, self._clock)
             if isinstance(admission, Decision):
                 return admission
-            lane.record_admitted(request, self._clock.now_us())
+            lane.record_admitted(request)
             held = True
             return Admitted(self, admission, heavy)
         finally:
@@ -412,7 +411,7 @@ class Protection:
             admission = lane.stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
-            lane.record_admitted(request, now_us)
+            lane.record_admitted(request)
             if not heavy:
                 self._cost.enter_light(endpoint, now_us, request.criticality)
             return Admitted(self, admission, heavy)
