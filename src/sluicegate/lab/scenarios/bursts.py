@@ -151,7 +151,7 @@ SCENARIO: Final = Scenario(
     curves=curves,
     columns=("goodput", "behind", "success.critical", "p50_ms", "p99_ms", "refused_p99_ms"),
     plots=(PlotSpec("Answered in time", ("goodput",), AS_BARS, "of capacity"),),
-    limits="At the capacity it is up to 0.12 behind with seed 5 (100 ms). How much longer work may "
+    limits="At the capacity it is 0.11 behind with seed 5 (100 ms). How much longer work may "
     "wait the queue learns from what it has lost; meanwhile it and the watermark refuse. "
     "`dispatcher` keeps its line short, so that the refused hear so within 20 ms: "
     "it answers 0.92 at twice the capacity, and is 0.07 to 0.15 behind at it (seeds 0 and 5).",

@@ -54,9 +54,8 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms", at_most=60),
     ),
     measure=measure,
-    limits="With seed 2 the p99 is 64.8 ms at twice the load and 60.4 at five times; that of "
-    "`queue` is 65.7 at five times. Of seven seeds no other missed it there. `dispatcher` has 61 "
-    "and 64 ms with seed 0.",
+    limits="With seed 2 the p99 is 64.8 ms at twice the load and 61.2 at five times; that of "
+    "`queue` is 65.7 at five times. `dispatcher` has 61 and 64 ms with seed 0.",
     columns=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
     plots=(
