@@ -15,16 +15,18 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.policies.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
-from sluicegate.stores.redis.client import RedisClient
 from sluicegate.stores.redis.errors import reply_of
 from sluicegate.stores.redis.script import Script
 from sluicegate.wire.resp import Part
+
+if TYPE_CHECKING:
+    from sluicegate.stores.redis.client import RedisClient
 
 VERSION: Final = 1
 KEY_DEFAULT: Final = "sluicegate:kv:members"

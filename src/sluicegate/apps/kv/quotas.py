@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from sluicegate.apps.kv.admission import Supply
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
@@ -39,9 +39,11 @@ from sluicegate.policies.leased_budget import (
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_values import read_yaml
 from sluicegate.service.background import Background
-from sluicegate.stores.redis.client import RedisClient
-from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
+
+if TYPE_CHECKING:
+    from sluicegate.stores.redis.client import RedisClient
+    from sluicegate.stores.redis.settings import RedisSettings
 
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
 STORE_TIMEOUT_US: Final = 250_000

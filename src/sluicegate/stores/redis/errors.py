@@ -7,10 +7,13 @@ Nothing above the stores does: there an answer that is an error is a store that 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.redis.connection import Reply
 from sluicegate.wire.resp import ErrorReply
+
+if TYPE_CHECKING:
+    from sluicegate.stores.redis.connection import Reply
 
 
 def as_unavailable(error: BaseException, what: str = "Redis") -> Unavailable:
