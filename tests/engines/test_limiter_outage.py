@@ -2,7 +2,8 @@
 
 `h2load` asks a real `sluicegate limiter` at a steady rate and writes down how long each answer
 took. It runs alone, and what was answered while the machine itself stalled is left out: time-outs
-of milliseconds are timed. Ten minutes where the proofs are wanted in full, else a part of one.
+of milliseconds are timed. A run in which that is too much is played again. Ten minutes where the
+proofs are wanted in full, else a part of one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 LATE_US = 10_000
 LATE_SHARE_MAX = 0.0001
 LEFT_OUT_SHARE_MAX = 0.1
+TRIES_MAX = 3
 RATE = 500
 
 
@@ -50,7 +52,10 @@ class Answers:
 def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    answers = ask_while_it_fails(tmp_path, redis_server, 600 if whole() else 25)
+    for _ in range(TRIES_MAX):
+        answers = ask_while_it_fails(tmp_path, redis_server, 600 if whole() else 25)
+        if answers.left_out <= LEFT_OUT_SHARE_MAX * answers.count:
+            break  # else the machine stalled for so long that the run says little
     assert answers.left_out <= LEFT_OUT_SHARE_MAX * answers.count, str(answers)
     assert len(answers.late_us) <= LATE_SHARE_MAX * answers.count, str(answers)
 
@@ -69,6 +74,7 @@ def ask_while_it_fails(
     folder: Path, redis_server: RedisServer, seconds: int, options: str = ""
 ) -> Answers:
     log = folder / "calls.tsv"
+    log.unlink(missing_ok=True)  # of an earlier try, behind which it would be written
     with (
         LimiterProcess(
             folder,
