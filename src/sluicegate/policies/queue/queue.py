@@ -176,6 +176,11 @@ class Queue:
         return self._book.owes(request)
 
     @property
+    def standing(self) -> bool:
+        """Whether a line stands by the queue's rule."""
+        return self._book.standing
+
+    @property
     def slack_us(self) -> int:
         """What the work takes, as far as deadlines are concerned."""
         return self._book.work.slack_us

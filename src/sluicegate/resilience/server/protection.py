@@ -183,7 +183,7 @@ class Lane:
         """
         queue = self.queue
         queued = queue.queued
-        if queued > self._low and self._has_served and not queue.stats().overloaded:
+        if queued > self._low and self._has_served and not queue.standing:
             return 0
         return queued
 
