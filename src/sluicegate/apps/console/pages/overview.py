@@ -123,7 +123,7 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
             "Asked, admitted and refused a second",
             [
                 Curve("asked", "c0", curve(span_s, _demand)),
-                Curve("from memory", "c1", curve(span_s, lambda one: one.from_memory)),
+                Curve("memory", "c1", curve(span_s, lambda one: one.from_memory)),
                 Curve("admitted", "admitted", curve(span_s, lambda one: one.admitted)),
                 Curve("refused", "refused", curve(span_s, lambda one: one.refused)),
             ],
