@@ -430,7 +430,7 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "a watermark knows of no bursts",
         "resilience/server/protection.py",
-        "if queued > self._low and self._has_served and not queue.stats().overloaded:",
+        "if queued > self._low and self._has_served and not queue.standing:",
         "if False:",
         "bursts",
         "50/50 at 2x",
