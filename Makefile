@@ -35,11 +35,12 @@ PYTEST_ARGS ?=
 # Two processes for each core, as tests wait nearly half of their time. A file's tests share what they
 # start, so they stay together. Files go in their order: by the number of their tests, few and slow ones
 # would be last, and one process alone with them.
-test test-compiled: WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 )))
+test test-compiled: WORKERS ?= $(shell echo $$(( $(CORES) * 2 )))
 # Engines need the processor more than they wait (three processes take as long on two cores), and so do
 # proofs.
 engines prove: WORKERS ?= auto
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+CORES = $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: help
 help: ## this list
@@ -51,14 +52,15 @@ run: $(VENV)/.server ## start Sluicegate on its defaults with a small demo load;
 	@exec $(VENV)/bin/sluicegate up $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.installed $(ENVOY)/.installed ## every test that needs no engine of its own
+test: $(VENV)/.rewritten $(ENVOY)/.installed ## every test that needs no engine of its own
 	$(VENV)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: test-compiled
 test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on the compiled build
-	@# Isolated from src/ by the working folder, so that what is tested is what was built.
+	@# Isolated from src/ by the working folder, so that what is tested is what was built. Files keep
+	@# their times, so what was rewritten of them holds.
 	@rm -rf build/compiled && mkdir -p build/compiled
-	@cp -r tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py .gitignore build/compiled/
+	@cp -a tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py .gitignore build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && SLUICEGATE_EXPECT_COMPILED=$${SLUICEGATE_EXPECT_COMPILED-1} \
 		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) \
@@ -172,6 +174,11 @@ $(VENV)/.installed: $(VENV)/.server
 	@echo "sluicegate: installing what developing takes into $(VENV)"
 	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --group dev --no-build-isolation --editable '.[all]'
 	@$(VENV)/bin/python $(MEND_PROTOS)
+	@touch $@
+
+# pytest rewrites every assert and keeps the result. From nothing each process would do so for all files.
+$(VENV)/.rewritten: $(VENV)/.installed $(shell find tests -name '*.py')
+	@find tests -name 'test_*.py' | xargs -P $(CORES) -n 250 $(VENV)/bin/pytest --collect-only -qq >/dev/null || true
 	@touch $@
 
 # Where pip has no Envoy, its tests skip and say so.
