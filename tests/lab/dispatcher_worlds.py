@@ -20,6 +20,7 @@ STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
+SCANS_KNOWN_US: Final = 4 * US  # by then it is known what they do to reads
 KNOWN_SHORT_US: Final = 2 * US  # by then the time of work is known
 GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
 GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
@@ -43,6 +44,38 @@ def callers(per_s: float, work_us: int, sigmas: float = 3.0) -> tuple[KvCaller, 
         )
         for member in Criticality
     )
+
+
+def neighbours(*, slots: int = 8, scans_per_s: float = 64.5, quota_ru: int = 200) -> KvRig:
+    """Reads at 320 a second, and scans of 110 ms; by default at ten times their quota."""
+    reads_per_s = 320
+    return KvRig(
+        callers=(
+            KvCaller(
+                name="reader",
+                arrivals=Poisson(reads_per_s),
+                deadline_us=US // 2,
+                quota_ru=ceil(1.5 * reads_per_s * 2.125),
+            ),
+            KvCaller(
+                name="scanner",
+                arrivals=Poisson(scans_per_s),
+                deadline_us=5 * US,
+                quota_ru=quota_ru,
+                rows=200,
+            ),
+        ),
+        span_us=SCANS_KNOWN_US + 10 * US,
+        slots=slots,
+        row_us=500,
+    )
+
+
+def read_p99_ms(run: KvRun) -> float:
+    """Return the p99 of its first caller, once it is known what scans do to it."""
+    ends = run.of(SCANS_KNOWN_US, run.rig.span_us, 0)
+    assert all(one.served for one in ends)
+    return sorted(one.took_us for one in ends)[len(ends) * 99 // 100] / 1e3
 
 
 def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:

@@ -8,7 +8,7 @@ from sluicegate.apps.kv import chain
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.permit import Outcome
-from sluicegate.lab.rigs.dispatcher import play
+from sluicegate.lab.rigs.dispatcher import US, play
 from sluicegate.policies import deadline, operation_cost
 from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
@@ -21,7 +21,9 @@ from tests.lab.dispatcher_worlds import (
     harm_of_beginning,
     harm_of_slowness,
     losses_of_overload,
+    neighbours,
     overload,
+    read_p99_ms,
     recovery_us,
     short_deadline,
     slow_down,
@@ -53,6 +55,20 @@ def test_a_deadline_of_five_times_the_work_is_tried_though_some_of_it_takes_long
     """By the p99 of what work takes 68% of it was served, and 99% by the median."""
     found = play(short_deadline(50_000), 1)
     assert found.served(KNOWN_SHORT_US, found.rig.span_us, 1) > 0.9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reads_hardly_notice_scans_though_nobody_knows_how_much_the_engine_can_do(
+    seed: int,
+) -> None:
+    """The lane of scans may have 32 places before eight slots; with those it was 28 to 36 ms."""
+    assert read_p99_ms(play(neighbours(), seed)) < 20
+
+
+def test_scans_with_room_for_all_of_them_are_all_served() -> None:
+    found = play(neighbours(slots=64, scans_per_s=200, quota_ru=100_000), 1)
+    assert found.served(0, found.rig.span_us - US) == 1.0
+    assert read_p99_ms(found) < 11
 
 
 @pytest.mark.parametrize("seed", STALLS_LEFT_A_DEBT)

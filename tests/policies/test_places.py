@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.lane_search import LEAST
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
 from sluicegate.policies.places import Places
 from sluicegate.policies.queue.operation_queue import OperationQueue
@@ -25,6 +28,7 @@ class World:
         self.bulkhead = Bulkhead(BulkheadSettings(cap=32, pool=64), SeededChance())
         self.places = Places(self.queue, self.heavy, self.bulkhead)
         self.now_us = 0
+        self.scans: list[Admission] = []
 
     def end(self, outcome: Outcome = Outcome.SUCCESS, *, measured: bool = True) -> None:
         """One more has ended while all places are taken; a place each ms, 64 of them in a line."""
@@ -38,6 +42,15 @@ class World:
         for _ in range(ends):
             self.queue.inflight = self.queue.places
             self.end()
+
+
+def with_scans(world: World, count: int) -> None:
+    """Have so many of them under way."""
+    permits = [world.heavy.admit_now(Request("k", operation="scan"), 0) for _ in range(count)]
+    world.scans, ended = permits, world.scans
+    for permit in ended:
+        assert not isinstance(permit, Decision)
+        permit.end(Outcome.IGNORE, world.now_us)
 
 
 def test_what_is_found_is_in_force_in_the_queue_the_lane_and_the_compartments() -> None:
@@ -93,6 +106,21 @@ def test_what_says_nothing_of_the_engine_teaches_nothing(outcome: Outcome, measu
         world.queue.inflight = 64
         world.end(outcome, measured=measured)
     assert world.places.stats().tries == 0
+
+
+def test_scans_beside_which_reads_take_longer_have_fewer_places() -> None:
+    world = World()
+    for number in range(400):
+        world.now_us += 3 * MS
+        many = number // 50 % 2  # scans under way
+        for operation, service_us in (("get", 10 * MS), ("put", 50 * MS)):
+            request = Request("k", operation=operation)
+            request.measured = Measured(service_us * (2 if many and number >= 200 else 1))
+            with_scans(world, 10 if many else 0)
+            world.places.record_end(request, Outcome.SUCCESS, world.now_us)
+        if number == 199:
+            assert world.heavy.stats().places == 32
+    assert world.heavy.stats().places == LEAST
 
 
 def test_a_slow_shard_has_the_same_share_of_few_places_as_of_many() -> None:

@@ -1,9 +1,10 @@
 """Places: as many at work in an engine as it can do at once, found while it works.
 
 Watches the ends of admitted work, and resizes what stands before the engine: the queue, so that
-whoever waits does so where somebody orders them; the lane of heavy work, to half; the compartments
-of the bulkhead, each to its share. The number is `kernels/place_search.py`, which says why it is
-found by trying and not by latency. It refuses nobody itself.
+whoever waits does so where somebody orders them; the lane of heavy work, to half or less; the
+compartments of the bulkhead, each to its share. The number is `kernels/place_search.py`, which says
+why it is found by trying and not by latency; that of the lane is `kernels/lane_search.py`. It
+refuses nobody itself.
 
 A place must be held until the engine has ended the work, also where nobody waits for the result any
 more: else what was given up is at work beside what has its place, and no number is right.
@@ -21,12 +22,14 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.lane_search import LaneSearch
 from sluicegate.kernels.place_search import PlaceSearch
 from sluicegate.policies.bulkhead import Bulkhead
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue
 
-HEAVY_SHARE: Final = 2  # one place in so many is for heavy work
+HEAVY_SHARE: Final = 2  # one place in so many is for heavy work, at most
+_USUAL_WEIGHT: Final = 1 / 32
 
 
 class PlaceStats(NamedTuple):
@@ -42,7 +45,17 @@ class PlaceStats(NamedTuple):
 class Places:
     """An observer of a stack that has these stages."""
 
-    __slots__ = ("_accepted", "_bulkhead", "_drains", "_heavy", "_on_fewer", "_queue", "_search")
+    __slots__ = (
+        "_accepted",
+        "_bulkhead",
+        "_drains",
+        "_heavy",
+        "_lane",
+        "_on_fewer",
+        "_queue",
+        "_search",
+        "_usual_us",
+    )
 
     def __init__(
         self,
@@ -57,6 +70,8 @@ class Places:
         self._heavy = heavy
         self._bulkhead = bulkhead
         self._search = PlaceSearch(queue.places, most)
+        self._lane = LaneSearch(max(1, queue.places // HEAVY_SHARE))
+        self._usual_us: dict[str, float] = {}  # by operation; the chain has a few
         self._on_fewer = on_fewer
         self._accepted = 0
         self._drains = False  # more are at work than may be: the bulkhead has fewer places later
@@ -72,9 +87,12 @@ class Places:
         search, queue = self._search, self._queue
         left_us = request.remaining_us(now_us)
         late = left_us is not None and left_us <= 0
+        if self._record_in_lane(request, measured.service_us, now_us):
+            self._heavy.resize(self._lane.places, now_us)
         if search.record(now_us - measured.service_us, now_us, queue.inflight, late=late):
             places = search.places
-            self._heavy.resize(max(1, places // HEAVY_SHARE), now_us)
+            if self._lane.limit(max(1, places // HEAVY_SHARE)):
+                self._heavy.resize(self._lane.places, now_us)
             self._drains = places < queue.places
             if not self._drains:
                 self._bulkhead.resize(places)
@@ -83,6 +101,16 @@ class Places:
                 self._accepted = search.accepted
                 if self._on_fewer is not None:
                     self._on_fewer()
+
+    def _record_in_lane(self, request: Request, service_us: int, now_us: int) -> bool:
+        """Take in what heavy work does to what is quick; return whether its lane has changed."""
+        heavy = self._heavy
+        if heavy.holds(request):
+            return self._lane.record_heavy(heavy.inflight, now_us)
+        usual_us = self._usual_us.get(request.operation, 0.0) or max(1.0, service_us)
+        usual_us += (service_us - usual_us) * _USUAL_WEIGHT
+        self._usual_us[request.operation] = max(1.0, usual_us)
+        return self._lane.record_quick(service_us / usual_us, heavy.inflight, now_us)
 
     def stats(self) -> PlaceStats:
         """What it looks like now."""

@@ -22,14 +22,15 @@ from dataclasses import dataclass, field
 from math import ceil, log
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.admission import Admission, attributes_of
-from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
+from sluicegate.apps.kv.admission import Admission, attributes_of, next_part
+from sluicegate.apps.kv.chain import GET, SCAN, PolicyChain, default_weights
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext
+from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
@@ -46,7 +47,7 @@ DISPATCHERS_MAX: Final = 100
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCaller:
-    """One caller, and how it reads."""
+    """One caller, and how it reads: single rows, or ranges of so many, a chunk at a time."""
 
     name: str
     arrivals: Arrivals
@@ -55,6 +56,7 @@ class KvCaller:
     quota_ru: int = 1_000_000  # a second
     shard: int | None = None  # the one that it reads; None: all, at random
     dispatcher: int | None = None  # that it comes through; None: all, in turn
+    rows: int = 0  # of a range; 0: single rows
 
 
 class EngineSpell(NamedTuple):
@@ -81,6 +83,7 @@ class KvRig:
     slots_by_shard: bool = False
     work_us: int = 10_000
     even_work: bool = True  # else its time is drawn, memoryless
+    row_us: int = 0  # that each row of a range takes besides
     course: tuple[EngineSpell, ...] = ()
 
     def __post_init__(self) -> None:
@@ -180,10 +183,10 @@ class _SlotEngine:
         for spell in rig.course:
             world.call_at_us(spell.at_us, self._turn, spell)
 
-    def serve(self, shard: int) -> asyncio.Future[None]:
+    def serve(self, shard: int, rows: int = 0) -> asyncio.Future[None]:
         """Begin to read from a shard; who gives up takes no work back."""
         rig, spell = self._rig, self._spell
-        work_us = rig.work_us * spell.times
+        work_us = (rig.work_us + rig.row_us * rows) * spell.times
         if not rig.even_work:
             work_us *= -log(1.0 - self._draw())
         if shard == spell.slow_shard:
@@ -299,22 +302,41 @@ class _Fleet:
             deadline_us=deadline_us,
             arrived_us=now_us,
         )
-        request = admission.request(
-            GET, "drill", f"drill:k{shard}", f"s{shard}", call, attributes_of(1, VALUE_BYTES)
-        )
-        reason, begun_us = "", -1
+        reason, begun_us, left = "", -1, caller.rows
+        chain = self._dispatchers[0].chain
         try:
-            permit = await admission.later(request)
-            began_us = world.clock.now_us()
-            begun_us = began_us - START_US
-            await admission.in_time(permit, self._engine.serve(shard))
-            admission.done(permit, began_us, 1, VALUE_BYTES)
+            while True:
+                request, rows = self._part(chain, admission, shard, call, left)
+                permit = await admission.later(request)
+                began_us = world.clock.now_us()
+                begun_us = began_us - START_US
+                await admission.in_time(permit, self._engine.serve(shard, rows))
+                admission.done(permit, began_us, max(1, rows), max(1, rows) * VALUE_BYTES)
+                left -= rows
+                if left <= 0:
+                    break
+                call = next_part(call, request)
         except Refused as refused:
             found = refused.decision.reason
-            reason = "refused" if found is None else found.name
+            if left == caller.rows:  # else what was read of a range is a page
+                reason = "refused" if found is None else found.name
         end_us = world.clock.now_us()
         due_us = now_us - START_US
         self._found.ends.append(KvEnd(due_us, number, shard, end_us - now_us, reason, begun_us))
+
+    def _part(
+        self, chain: PolicyChain, admission: Admission, shard: int, call: CallContext, left: int
+    ) -> tuple[Request, int]:
+        """One row; or the next chunk of a range and its rows, as in `operations/scan.py`."""
+        if not left:
+            known = attributes_of(1, VALUE_BYTES)
+            key = f"drill:k{shard}"
+            return admission.request(GET, "drill", key, f"s{shard}", call, known), 0
+        known = attributes_of(left)
+        request = admission.request(SCAN, "drill", "drill", f"s{shard}", call, known)
+        rows = min(left, chain.units.chunk_rows(request, self._rig.settings.chunk_ru))
+        request.attributes = attributes_of(rows)
+        return request, rows
 
     def _look(self) -> None:
         at_us = self._world.clock.now_us() - START_US

@@ -50,6 +50,15 @@ class OperationQueue:
             return NOTHING_HELD
         return await self._queue.admit(request, clock)
 
+    @property
+    def inflight(self) -> int:
+        """How many of them are at work."""
+        return self._queue.inflight
+
+    def holds(self, request: Request) -> bool:
+        """Whether it is one of them."""
+        return request.operation in self._operations
+
     def owes(self, request: Request) -> bool:
         """Whether a unit of its class is owed here."""
         return request.operation in self._operations and self._queue.owes(request)
