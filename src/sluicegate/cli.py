@@ -159,12 +159,51 @@ class CommandModule(Protocol):
         """Do it, and return the exit code."""
 
 
+_PORTS: Final = ("--port", "--host", "--bind", "--address")  # of other servers
+_NEAR: Final = 0.75  # as alike as that, of 1
+
+
 class Parser(ArgumentParser):
     """Errors in one line, as everywhere in sluicegate."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """Parse; a flag that is not there is named before its value is taken for something else."""
+        given = list(sys.argv[1:] if args is None else args)
+        unknown = self._unknown_flag(given)
+        if unknown:
+            self.error(f"there is no flag {unknown}{self._flag_meant(unknown)}")
+        return super().parse_known_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where the right is to be found."""
         self.exit(ASKED_WRONGLY, f"sluicegate: {message}; see {self.prog} --help\n")
+
+    def _unknown_flag(self, given: list[str]) -> str:
+        """The first that is not one of this parser's, if it comes before a verb."""
+        flags = self._option_string_actions
+        takes_verb = self._subparsers is not None
+        at = 0
+        while at < len(given) and given[at] != "--":
+            name, _, value = given[at].partition("=")
+            at += 1
+            if not name.startswith("--"):
+                if takes_verb and not name.startswith("-"):
+                    break  # the rest is for its own parser
+                continue
+            if name not in flags:
+                return name
+            if flags[name].nargs != 0 and not value and at < len(given):
+                at += not given[at].startswith("-")  # it is a value
+        return ""
+
+    def _flag_meant(self, unknown: str) -> str:
+        flags = self._option_string_actions
+        if unknown in _PORTS and "--listen" in flags:
+            return "; give --listen HOST:PORT"
+        near = get_close_matches(unknown[2:], [name[2:] for name in flags], 1, _NEAR)
+        return f"; did you mean --{near[0]}?" if near else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,7 +33,10 @@ def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--frob"], "unrecognized arguments: --frob"),
+        (["--frob"], "there is no flag --frob; see"),
+        (["--port", "6000"], "there is no flag --port; give --listen HOST:PORT"),
+        (["--hot", "off", "--qouta-ru", "9"], "no flag --qouta-ru; did you mean --quota-ru?"),
+        (["top", "--listen", "9"], "there is no flag --listen; see sluicegate kv top --help"),
         (["frob"], "invalid choice: 'frob'"),
         (["--engine", "foo:bar"], "give one of memory:"),
         (["--listen", "0.0.0.0:0"], "others can reach it"),
