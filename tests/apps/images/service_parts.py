@@ -60,6 +60,7 @@ class Parts:
     def collector(self, **settings: Any) -> Collector:
         more: dict[str, Any] = {"grace_s": 60.0, "keep_s": 90 * DAY_S, "marks_bytes_max": 1 << 16}
         more["engine"] = self.processor.engine
+        more["fresh_s"] = self.pipeline.settings.fresh_s
         return Collector(self.maps, self.contents, self.clock, **(more | settings))
 
     async def image(self, url: str, width: int = 16, modified: str = "") -> Image:

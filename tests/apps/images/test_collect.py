@@ -14,6 +14,7 @@ import pytest
 
 from sluicegate.apps.images.collect import Collected
 from sluicegate.apps.images.contents import blob_name
+from sluicegate.apps.images.pipeline import PipelineSettings
 from sluicegate.apps.images.records import GONE, LIVE, ContentRecord
 from sluicegate.contracts.errors import Conflict, Unavailable
 from sluicegate.contracts.request import Request
@@ -41,9 +42,9 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 Story = Callable[[OriginServer, Parts], Awaitable[None]]
 
 
-def run(folder: Path, story: Story) -> None:
+def run(folder: Path, story: Story, **more: Any) -> None:
     async def play() -> None:
-        async with OriginServer() as server, parts_of(folder) as parts:
+        async with OriginServer() as server, parts_of(folder, **more) as parts:
             await story(server, parts)
 
     asyncio.run(asyncio.wait_for(play(), 60))
@@ -198,6 +199,23 @@ def test_urls_nobody_asks_for_and_failures_that_are_over_are_forgotten(tmp_path:
         assert blobs_in(tmp_path) == {blob_name(upload.id, 0)}
 
     run(tmp_path, story)
+
+
+def test_a_url_whose_checks_are_further_apart_than_it_is_kept_is_not_forgotten_in_use(
+    tmp_path: Path,
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a"] = Page(picture(1))
+        for _ in range(4):
+            await parts.image(server.url("/a"))
+            parts.advance(60 * DAY_S)
+            found = await parts.collector().collect()
+            assert (found.urls, found.urls_removed) == (1, 0)
+        assert server.asked["/a"] == 1
+        parts.advance(365 * DAY_S)
+        assert (await parts.collector().collect()).urls_removed == 1
+
+    run(tmp_path, story, settings=PipelineSettings(fresh_s=365 * DAY_S))
 
 
 def _has_lines(log: Path, count: int) -> bool:

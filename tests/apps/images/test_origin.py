@@ -103,6 +103,20 @@ def test_what_has_not_changed_is_not_downloaded_again() -> None:
     run(story)
 
 
+def test_another_image_of_the_same_date_where_a_url_redirects_to_is_downloaded() -> None:
+    async def story() -> None:
+        async with origin_of() as (server, origin):
+            date = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+            for version in (b"one", b"two"):
+                to = f"/{version.decode()}"
+                server.pages["/a"] = Page(status=302, headers={"Location": to})
+                server.pages[to] = Page(version, headers=date)
+                found = await origin.fetch(server.url("/a"), Validators("", *date.values()))
+                assert found.body == version
+
+    run(story)
+
+
 FAULTS: dict[str, tuple[Page, str]] = {
     "endless": (Page(endless=True), TOO_LARGE),
     "says that it is large": (Page(b"x", length=1 << 40), TOO_LARGE),

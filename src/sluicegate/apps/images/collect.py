@@ -111,16 +111,21 @@ class Collector:
         clock: Clock,
         *,
         engine: str,
+        fresh_s: float,
         grace_s: float,
         keep_s: float,
         marks_bytes_max: int,
         progress: Progress = no_progress,
     ) -> None:
-        """`engine` is whose variants are kept, empty is any; URLs not asked for `keep_s` go."""
+        """`engine` is whose variants are kept, empty is any; URLs not asked for `keep_s` go.
+
+        Requests within `fresh_s` of a check leave no trace.
+        """
         self._maps = maps
         self._contents = contents
         self._clock = clock
         self._engine = engine
+        self._fresh_us = int(fresh_s * 1e6)
         self._grace_us = int(grace_s * 1e6)
         self._keep_us = int(keep_s * 1e6)
         self._marks_bytes_max = marks_bytes_max
@@ -228,7 +233,9 @@ class Collector:
             return now_us >= record.until_us
         if record.url.startswith(UPLOAD) or not self._keep_us:
             return False
-        return now_us - max(record.checked_us, record.until_us) >= self._keep_us
+        # It may have been asked for until the first request that would have had it checked.
+        asked_us = max(record.checked_us + self._fresh_us, record.until_us)
+        return now_us - asked_us >= self._keep_us
 
     async def _mark_firsts(
         self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int

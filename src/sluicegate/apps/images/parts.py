@@ -74,6 +74,7 @@ class ImageParts:
             self.contents,
             self.clock,
             engine=self.processor.engine,
+            fresh_s=self.settings.fresh_s,
             grace_s=self.settings.collect_grace_s,
             keep_s=self.settings.keep_s,
             marks_bytes_max=self.settings.collect_bytes_max,
