@@ -15,35 +15,26 @@ choice, visits most of its nodes at d = 8; this one looks at 188 places and what
 Pictures of one colour all have the hash 0, and a red coat has that of a blue one: do not share by
 hash alone. A store of many keeps each hash at `bands_of` it and looks at `bands_near` another.
 
-Bounds: `hashes_max` distinct hashes, then `add` refuses; `distance` up to `DISTANCE_MAX`. Cost: 4
-table entries a hash; a look-up takes 1 to 4 places for d <= 3, 20 to 68 for d <= 7, 188 for d = 8,
-and of n hashes each place holds n / 65,536 if they are evenly spread.
+Bound: `distance` up to `DISTANCE_MAX`. Cost: 4 table entries a hash; a look-up takes 1 to 4 places
+for d <= 3, 20 to 68 for d <= 7, 188 for d = 8, and of n hashes each place holds n / 65,536 if they
+are evenly spread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Final, NamedTuple, final
+from typing import Final
 
 from sluicegate.kernels.bounds import within
 
 COLUMNS: Final = 9
 ROWS: Final = 8
 DISTANCE_MAX: Final = 12
-HASHES_MAX: Final = 100_000_000
 
 _BANDS: Final = 4
 _BAND_BITS: Final = 16
 _BAND: Final = (1 << _BAND_BITS) - 1
-_HASH_MAX: Final = (1 << 64) - 1
-
-
-class NearHash(NamedTuple):
-    """A hash that was found, and how many bits it is away."""
-
-    distance: int
-    hash: int
 
 
 def difference_hash(pixels: Sequence[int]) -> int:
@@ -89,61 +80,3 @@ def bands_near(hash_: int, distance: int) -> list[tuple[int, int]]:
         for count in range(reach + 1):
             found += [(which, key ^ flip) for flip in _FLIPS[count]]
     return found
-
-
-@final
-class HashIndex:
-    """Distinct hashes; `find` returns those within a distance, the nearest first."""
-
-    __slots__ = ("_bands", "_hashes", "hashes_max")
-
-    def __init__(self, *, hashes_max: int = 1_000_000) -> None:
-        within("hashes_max", hashes_max, 1, HASHES_MAX)
-        self.hashes_max = hashes_max
-        self._hashes: set[int] = set()
-        self._bands: list[dict[int, set[int]]] = [{} for _ in range(_BANDS)]
-
-    def __len__(self) -> int:
-        return len(self._hashes)
-
-    def __contains__(self, hash_: int) -> bool:
-        return hash_ in self._hashes
-
-    def add(self, hash_: int) -> bool:
-        """Remember a hash; False if there is no room. One that is there already takes none."""
-        within("hash", hash_, 0, _HASH_MAX)
-        if hash_ in self._hashes:
-            return True
-        if len(self._hashes) >= self.hashes_max:
-            return False
-        self._hashes.add(hash_)
-        for which, key in bands_of(hash_):
-            band = self._bands[which]
-            found = band.get(key)
-            if found is None:
-                band[key] = {hash_}
-            else:
-                found.add(hash_)
-        return True
-
-    def remove(self, hash_: int) -> None:
-        """Forget a hash; nothing there is no error."""
-        if hash_ not in self._hashes:
-            return
-        self._hashes.remove(hash_)
-        for which, key in bands_of(hash_):
-            band = self._bands[which]
-            found = band[key]
-            found.remove(hash_)
-            if not found:
-                del band[key]
-
-    def find(self, hash_: int, distance: int) -> list[NearHash]:
-        """Return the hashes at most that many bits away, the nearest first, then by number."""
-        seen: set[int] = set()
-        for which, key in bands_near(hash_, distance):
-            there = self._bands[which].get(key)
-            if there is not None:
-                seen |= there
-        found = [NearHash((one ^ hash_).bit_count(), one) for one in seen]
-        return sorted([one for one in found if one.distance <= distance])
