@@ -15,6 +15,7 @@ from sluicegate.command_line.charts import (
     line_chart,
     spread_labels,
 )
+from sluicegate.command_line.text import size
 
 
 def test_charts_are_well_formed_and_escape_what_they_say() -> None:
@@ -44,6 +45,13 @@ def test_a_bar_is_as_long_as_its_share() -> None:
     empty, one, other = [float(rect.attrib["width"]) for rect in root.iter("rect")]
     assert one + other == pytest.approx(empty, abs=0.2)
     assert other == pytest.approx(3 * one, abs=0.3)
+
+
+def test_a_bar_says_its_values_as_its_page_writes_them() -> None:
+    segments = [BarSegment("a", "a", 1_000), BarSegment("b", "b", 3_000)]
+    drawn = bar_chart("t", [("r", segments)], size)
+    assert ">4 kB</text>" in drawn
+    assert "<title>b: 3 kB of 4 kB</title>" in drawn
 
 
 def test_a_line_is_where_its_values_are() -> None:

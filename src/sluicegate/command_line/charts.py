@@ -200,8 +200,15 @@ def spark_line(title: str, values: Sequence[float]) -> str:
     return picture.render()
 
 
-def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> str:
-    """Draw a bar of the same length for each row, whatever its total; segments are shares of it."""
+def bar_chart(
+    title: str,
+    rows: Sequence[tuple[str, Sequence[BarSegment]]],
+    label_of: Callable[[int], str] = "{:,}".format,
+) -> str:
+    """Draw a bar of the same length for each row, whatever its total; segments are shares of it.
+
+    `label_of` writes a value.
+    """
     tall = 34
     wide = WIDTH - _BARS_LEFT - _RIGHT
     picture = Picture(title, WIDTH, tall * len(rows) + 8)
@@ -214,10 +221,10 @@ def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> s
         for segment in segments:
             if segment.value:
                 width = wide * segment.value / total
-                words = f"{segment.name}: {segment.value:,} of {total:,}"
+                words = f"{segment.name}: {label_of(segment.value)} of {label_of(total)}"
                 picture.rect(f"fill {segment.kind}", x, y, width, 20, words)
                 x += width
-        picture.text("axis", _BARS_LEFT + wide + 8, y + 15, f"{total:,}")
+        picture.text("axis", _BARS_LEFT + wide + 8, y + 15, label_of(total))
     return picture.render()
 
 

@@ -187,6 +187,7 @@ def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> Non
     assert page.status == 200
     text = page.body.decode()
     assert "img-src 'self'" in text
+    assert re.search(r'<text class="axis"[^>]*>[\d.]+ k?B</text>', text)
     assert " ago, and is being counted again" not in text  # it was counted for this answer
     assert path(origin.url("/g.png"), "").removeprefix("/img//") in text
     # Each variant can be looked at: what its link leads to is what was made.

@@ -61,6 +61,7 @@ _WIDTH: Final = _DIGEST + 1 + 8
 STYLE: Final = """
 :root { --kept: #1d5fa8; --saved: #1f7a4d; }
 @media (prefers-color-scheme: dark) { :root { --kept: #7db7f5; --saved: #58c58f; } }
+.scroll svg { min-width: 600px; }
 .fill.kept { fill: var(--kept); } .fill.saved { fill: var(--saved); }
 .tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
   list-style: none; padding: 0; }
@@ -370,7 +371,9 @@ def report_page(
                 "Bytes of all its URLs: those that are stored, and those of copies. Calls and "
                 "time: to make the variants of each copy."
             ),
-            bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN]),
+            '<div class="scroll" tabindex="0">'
+            + bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN], size)
+            + "</div>",
             color_key((("kept", "stored"), ("saved", "saved"))),
             table(
                 HEAD[:1],
