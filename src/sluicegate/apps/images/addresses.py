@@ -73,7 +73,7 @@ class AddressRules:
         for one in _unwrap(address):
             if not _is_global(one):
                 # Which it is, is not told: names inside a network would be looked up through us.
-                return "its address is not one of the public internet"
+                return "its address is neither of the public internet nor of --origin-networks"
         if port not in self._ports:
             return f"port {port} is not one of --origin-ports"
         return ""
