@@ -103,6 +103,16 @@ def test_what_has_not_changed_is_not_downloaded_again() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("value", ['"\x01"', '"\u2603"', "a" * 1_025])
+def test_what_cannot_be_sent_back_is_not_kept(value: str) -> None:
+    async def story() -> None:
+        async with origin_of() as (server, origin):
+            server.pages["/a"] = Page(b"one", headers={"ETag": value, "Last-Modified": value})
+            assert (await origin.fetch(server.url("/a"))).validators == Validators()
+
+    run(story)
+
+
 def test_another_image_of_the_same_date_where_a_url_redirects_to_is_downloaded() -> None:
     async def story() -> None:
         async with origin_of() as (server, origin):
@@ -148,6 +158,14 @@ FAULTS: dict[str, tuple[Page, str]] = {
     "redirects to another of loopback": (
         Page(status=301, headers={"Location": "http://127.0.0.2/"}),
         FORBIDDEN,
+    ),
+    "redirects to a name without a part": (
+        Page(status=302, headers={"Location": "http://a..example/"}),
+        ORIGIN_DOWN,
+    ),
+    "redirects to a name that is too long": (
+        Page(status=302, headers={"Location": f"http://{'a' * 300}/"}),
+        ORIGIN_DOWN,
     ),
     "redirects to a number": (
         Page(status=301, headers={"Location": "http://2130706434/"}),  # 127.0.0.2
@@ -296,6 +314,7 @@ def test_a_host_that_keeps_failing_is_left_alone_and_one_that_lacks_images_is_no
         "http://a:99999/",
         "http://user:secret@a/",
         "http://a/b c",
+        "http://a/\udcff",
         "http://a/\r\nHost: b",
         "javascript:alert(1)",
         "http://[::1",

@@ -286,6 +286,11 @@ def test_the_verbs_work_on_the_stores(tmp_path: Path, origin: OriginServer) -> N
     wrong = command("import", str(catalogue), "--spec", SPEC, "--url-column", "link", *flags)
     assert (wrong.returncode, wrong.stdout) == (2, b"")
     assert b"id, url" in wrong.stderr
+    wrong = command("import", str(catalogue), "--spec", SPEC, "--at-once", "0", *flags)
+    assert (wrong.returncode, wrong.stderr.strip()) == (
+        2,
+        b"sluicegate: --at-once: 0 cannot be used; give 1 to 10,000",
+    )
     missing = command("fetch", origin.url("/nothing"), "w=8,format=png", *flags)
     assert missing.returncode == 1
     assert missing.stderr.startswith(b"sluicegate: not_found")

@@ -12,7 +12,6 @@ from typing import Final
 from sluicegate.apps.images.settings import SERVICE, ImagesSettings
 from sluicegate.command_line.service_client import add_address_flags
 from sluicegate.command_line.verbs import add_verb
-from sluicegate.contracts.errors import BadValue
 from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 from sluicegate.service.settings import add_flags
 
@@ -110,7 +109,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     load.add_argument("file", metavar="CSV", help="a file with a column of URLs")
     load.add_argument("--spec", action="append", metavar="SPEC", help="a variant; several may be")
     load.add_argument("--url-column", default="url", metavar="NAME", help="(%(default)s)")
-    load.add_argument("--at-once", type=_at_once, default=16, metavar="N", help="(%(default)s)")
+    load.add_argument("--at-once", type=int, default=16, metavar="N", help="(%(default)s)")
     load.add_argument("--failures", default="", metavar="FILE", help="write what failed, as CSV")
     for one in (fetch, report, collect, load):
         add_flags(one, ImagesSettings)
@@ -130,9 +129,3 @@ def run(arguments: Namespace) -> int:
     from sluicegate.service.host import serve  # noqa: PLC0415
 
     return serve("images", settings, ImagesApp, read=reader_of(ImagesSettings, arguments))
-
-
-def _at_once(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 10_000):
-        raise BadValue("--at-once", text, "give a whole number from 1 to 10,000")
-    return int(text)

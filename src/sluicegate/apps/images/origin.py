@@ -53,10 +53,10 @@ except ModuleNotFoundError as error:
 URL_CHARS_MAX: Final = 4_096
 CHUNK_BYTES: Final = 1 << 16
 ROOM_MARGIN_S: Final = 0.25  # who waits for room is refused before it is late: no fault of a host
-TAG_CHARS_MAX: Final = 1_024  # of an ETag that is sent back
+TAG_CHARS_MAX: Final = 1_024  # of an ETag or a date that is sent back
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _GONE: Final = (404, 410)
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")  # or no text: bytes of a shell
 _SCHEMES: Final = {"http": 80, "https": 443}
 # Why addresses of the attempt that this task makes were refused; a driver's error names no cause.
 _refusals: ContextVar[list[str]] = ContextVar("refusals")
@@ -239,11 +239,8 @@ class Origin:
         except TimeoutError:  # aiohttp's too
             silent = ImageFailure(ImageErrorKind.TIMEOUT, "it fell silent")
             return CallResult(ResultKind.TIMED_OUT, error=silent)
-        except aiohttp.InvalidURL:
-            return CallResult(
-                ResultKind.REJECTED,
-                error=_down("it is no URL of a server"),
-            )
+        except (aiohttp.InvalidURL, UnicodeError):  # the latter of a name that DNS cannot have
+            return CallResult(ResultKind.REJECTED, error=_down("it is no URL of a server"))
         except aiohttp.ClientConnectorError as error:
             if refusals:
                 return CallResult(
@@ -279,7 +276,8 @@ class Origin:
                 raise _down(f"the origin answers {status}")
             coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
             if coding not in ("", "identity"):
-                raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"the body is coded ({coding[:40]})")
+                detail = f"the body is coded ({coding[:40]!a})"
+                raise ImageFailure(ImageErrorKind.WRONG_TYPE, detail)
             body = await self._read(answer, deadline_us, held)
             return body, _validators_of(answer, Validators())
 
@@ -356,10 +354,11 @@ def _redirected(url: str, location: str) -> str:
 
 
 def _validators_of(answer: aiohttp.ClientResponse, known: Validators) -> Validators:
-    """What the answer says; of a 304 without them, what was known."""
+    """What the answer says, if it can be sent back; of a 304 without them, what was known."""
     etag = answer.headers.get("ETag", known.etag)
     modified = answer.headers.get("Last-Modified", known.last_modified)
-    return Validators(
-        etag if len(etag) <= TAG_CHARS_MAX else "",
-        modified if len(modified) <= TAG_CHARS_MAX else "",
-    )
+    return Validators(etag if _is_plain(etag) else "", modified if _is_plain(modified) else "")
+
+
+def _is_plain(value: str) -> bool:
+    return len(value) <= TAG_CHARS_MAX and value.isascii() and value.isprintable()

@@ -43,6 +43,7 @@ from sluicegate.system import SystemClock
 
 STATS_TIMEOUT_S: Final = 10.0
 ERRORS_SHOWN: Final = 20
+AT_ONCE_MAX: Final = 10_000
 NO_IMAGE: Final = 1
 
 T = TypeVar("T")
@@ -178,6 +179,8 @@ def collect(arguments: Namespace) -> int:
 
 def load(arguments: Namespace) -> int:
     """Fetch and process the images of a catalogue."""
+    if not 0 < arguments.at_once <= AT_ONCE_MAX:
+        raise BadValue("--at-once", arguments.at_once, f"give 1 to {AT_ONCE_MAX:,}")
 
     async def work() -> tuple[int, list[tuple[str, str, str]]]:
         jobs = list(_jobs(arguments))
