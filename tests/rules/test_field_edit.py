@@ -13,6 +13,8 @@ version: 1
 callers:
   quotas:
     reports: {limit: 2, window: 1h}
+degrade:
+  recommendations: stressed  # first of all
 rules:
   - rule_id: play  # what people pay for
     resource_path: /play
@@ -57,6 +59,8 @@ def after(text: str, target: str, value: str, name: str = "a.yaml") -> str:
         (NATIVE, "a.yaml", "play.resource_path", "/a b", ": /play\n", ': "/a b"\n'),
         (NATIVE, "a.yaml", "play.mode", "shadow", "pay for\n", "pay for\n    mode: shadow\n"),
         (NATIVE, "a.yaml", "quota:reports.limit", "3", "{limit: 2", "{limit: 3"),
+        (NATIVE, "a.yaml", "degrade.recommendations", "always", ": stressed", ": always"),
+        (NATIVE, "a.yaml", "degrade.history", "hard", "of all\n", "of all\n  history: hard\n"),
         (ENVOY, "a.yml", "shop/tenant=acme.rate_limit.requests_per_unit", "2", ": 100}", ": 2}"),
         (TOML, "a.toml", "play.limit", "500", "limit = 100  #", "limit = 500  #"),
         (TOML, "a.toml", "search.window", "2h", 'window = "1h"', 'window = "2h"'),

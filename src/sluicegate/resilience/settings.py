@@ -29,6 +29,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.deadline import DeadlineSettings
+from sluicegate.policies.degradation import check_switches
 from sluicegate.policies.queue.settings import BYTES_MAX, QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
@@ -41,7 +42,6 @@ from sluicegate.resilience.plan_settings import (
     DependencySettings,
     PlanSettings,
 )
-from sluicegate.resilience.server.degradation import check_switches
 from sluicegate.resilience.tables import build, table_of
 
 WEIGHTS: Final = ("learned", "light", "heavy")

@@ -90,6 +90,8 @@ def _rules_of(value: object) -> Iterator[tuple[str, FieldPath]]:
     quotas = callers.get("quotas") if isinstance(callers, Mapping) else None
     for name in quotas if isinstance(quotas, Mapping) else ():
         yield f"{QUOTA_MARK}{name}", ("callers", "quotas", name)
+    if isinstance(value.get("degrade"), Mapping):
+        yield "degrade", ("degrade",)  # its fields are the switches
     domain = value.get("domain")
     if isinstance(domain, str):
         for name, place, _ in named_descriptors(value, domain):

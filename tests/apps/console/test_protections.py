@@ -88,6 +88,14 @@ def test_lanes_are_shown_by_weight_and_counted_by_class_and_reason() -> None:
     assert said.words.startswith(f"There is more work than {HOSTILE}, light, at http://node:1 can")
 
 
+def test_what_a_service_leaves_out_is_shown_beside_its_stress() -> None:
+    state = serving(0.0, lane("light", 0, {}))
+    parts = [{"part": HOSTILE, "left_out": True}, {"part": "history", "left_out": False}]
+    state["protections"][0]["degrade"] = parts
+    page = queues(pictured(looked(state, state)))["queue"]
+    assert f"leaves out {escape(HOSTILE)}<" in page
+
+
 def test_without_overload_nothing_is_shown_as_refused() -> None:
     counts: Reasons = {"BULK": {"overloaded": 25}}  # of the past
     shown = pictured(looked(serving(0.0, lane("light", 0, counts)),
@@ -106,8 +114,10 @@ def test_a_deadline_that_was_too_short_is_not_said_to_be_a_want_of_places() -> N
 
 
 def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -> None:
-    two = Resilience(queue=QueueSettings(places=2))
+    switches = {"n" * 500: "stressed", "history": "always"}
+    two = Resilience(queue=QueueSettings(places=2), degrade=switches)
     threads = Protection(two, threaded=True)
+    threads.degradation.overrule({"history": "never", "of another service": "always"})
     admitted = [threads.admit_now(threads.begin("/")) for _ in range(3)]
     with (
         serve_state({}, LOCAL, protections={"s" * 500: threads}) as server,
@@ -121,6 +131,10 @@ def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -
     assert light["admitted"]["DEGRADED"] == 2
     assert light["refused"]["DEGRADED"] == {"overloaded": 1}
     assert shown["stress"] == CALM
+    assert shown["degrade"] == [
+        {"part": "n" * 200, "level": "stressed", "by_rules": False, "left_out": False},
+        {"part": "history", "level": "never", "by_rules": True, "left_out": False},
+    ]
     many = {str(number): threads for number in range(PROTECTIONS_MAX + 1)}
     with pytest.raises(BadValue, match="protections"):
         serve_state({}, LOCAL, protections=many)

@@ -31,7 +31,7 @@ class QueueReading(NamedTuple):
     delay_us: float | None  # of those who left it lately
     refused: tuple[tuple[str, float], ...]  # by reason, the most frequent first
     refuses: bool | None  # its watermark does, now; None: it has none
-    stress: str = ""  # of its service, and why; empty while that is calm, or is no such service
+    stress: str = ""  # of its service, why, and what that leaves out; empty while there is none
 
 
 class LaneReading(NamedTuple):
@@ -71,14 +71,17 @@ def read_lanes(url: str, before: State | None, state: State) -> list[LaneReading
 
 def _lanes(state: State) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
     for one in state.get("protections", ()):
-        stress = one.get("stress", {})
+        shared = {"stress": one.get("stress", {}), "degrade": one.get("degrade", ())}
         for lane in one["lanes"]:
-            yield (str(one["protection"]), str(lane["name"])), {**lane, "stress": stress}
+            yield (str(one["protection"]), str(lane["name"])), {**lane, **shared}
 
 
 def _stress(lane: Mapping[str, Any]) -> str:
     words = ", ".join(str(why) for why in lane["stress"].get("why", ()))
-    return f"{str(lane['stress']['level']).lower()}: {words}" if words else ""
+    parts = ", ".join(str(one["part"]) for one in lane["degrade"] if one["left_out"])
+    said = f"{str(lane['stress']['level']).lower()}: {words}" if words else ""
+    left_out = f"leaves out {parts}" if parts else ""
+    return "; ".join(filter(None, (said, left_out)))
 
 
 def _read(

@@ -25,7 +25,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.listener import new_loop
 from sluicegate.kernels.breaker import CLOSED, STATES
-from sluicegate.policies.stress import StressLevel, StressState
+from sluicegate.policies.stress import StressLevel
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.metrics import families
 from sluicegate.resilience.server.protection import LaneStats, Protection
@@ -98,15 +98,22 @@ class ClientApp(App[StateSettings]):
         return {"clients": counts, "not_closed": shown}
 
     def _lanes(self) -> object:
-        """Of each protection both lanes, and its stress."""
-        return [
-            {
-                "protection": name[:NAME_LETTERS_MAX],
-                "lanes": [_lane_row(lane) for lane in protection.lanes()],
-                "stress": _stress_row(protection.stress_lately()),
-            }
-            for name, protection in self._protections.items()
-        ]
+        """Of each protection both lanes, its stress, and what that leaves out of answers."""
+        return [_protection_row(*one) for one in self._protections.items()]
+
+
+def _protection_row(name: str, protection: Protection) -> dict[str, object]:
+    stress = protection.stress_lately()
+    level, why = (StressLevel.CALM, ()) if stress is None else (stress.level, stress.why)
+    return {
+        "protection": name[:NAME_LETTERS_MAX],
+        "lanes": [_lane_row(lane) for lane in protection.lanes()],
+        "stress": {"level": level.name, "why": why},
+        "degrade": [
+            {**one._asdict(), "part": one.part[:NAME_LETTERS_MAX]}
+            for one in protection.degradation.states(level)
+        ],
+    }
 
 
 def _lane_row(lane: LaneStats) -> dict[str, object]:
@@ -115,12 +122,6 @@ def _lane_row(lane: LaneStats) -> dict[str, object]:
         refused[member.name][reason] = count
     admitted = {member.name: count for member, count in lane.admitted.items()}
     return {**lane._asdict(), "admitted": admitted, "refused": refused}
-
-
-def _stress_row(stress: StressState | None) -> dict[str, object]:
-    if stress is None:
-        return {"level": StressLevel.CALM.name, "why": []}
-    return {"level": stress.level.name, "why": stress.why}
 
 
 @final

@@ -74,6 +74,7 @@ examples:
   sluicegate rules set play.limit=500 --reason "INC-214: playback starves"
   sluicegate rules set export.mode=off search.limit=50 --reason "INC-214" --wait 20
   sluicegate rules set quota:reports.limit=10 --reason "one caller floods us"
+  sluicegate rules set degrade.recommendations=always --reason "INC-214"
   sluicegate rules set shop/tenant=acme.rate_limit.requests_per_unit=20 --reason "INC-215"
 
 It proposes, approves and publishes, for who may do all three: approving one's own change takes

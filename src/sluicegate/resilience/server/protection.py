@@ -37,6 +37,7 @@ from sluicegate.policies.concurrency import (
 )
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
+from sluicegate.policies.degradation import Degradation
 from sluicegate.policies.endpoint_cost import MAGNITUDES, EndpointCost
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import (
@@ -51,7 +52,6 @@ from sluicegate.policies.stress import Stress, StressState
 from sluicegate.policies.watermark import Watermark
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
-from sluicegate.resilience.server.degradation import Degradation
 from sluicegate.resilience.server.loop_lag import LoopLag
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock

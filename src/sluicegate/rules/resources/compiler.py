@@ -6,7 +6,7 @@ to itself to its end, and compiling a million rules would hold up whoever serves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from sluicegate.rules.problems import FieldPath
@@ -39,7 +39,8 @@ def compile_rules(
             except ValueError as error:
                 place = file.rule_ids.index(rule.rule_id)
                 complain(number, ("rules", place), rule.rule_id, str(error))
-    return ResourceRuleSet(index, priorities_of(files, complain), by_id)
+    priorities, degrade = tables_of(files, complain)
+    return ResourceRuleSet(index, priorities, by_id, degrade)
 
 
 def _by_rule_id(files: Sequence[NativeFile], complain: Complain) -> dict[str, ResourceRule | None]:
@@ -54,18 +55,22 @@ def _by_rule_id(files: Sequence[NativeFile], complain: Complain) -> dict[str, Re
     return by_id
 
 
-def priorities_of(files: Sequence[NativeFile], complain: Complain) -> Priorities:
+def tables_of(
+    files: Sequence[NativeFile], complain: Complain
+) -> tuple[Priorities, Mapping[str, str]]:
     """The tables, each of which one file may have."""
-    names, callers, header = None, None, None
+    names, callers, header, degrade = None, None, None, None
     for number, file in enumerate(files):
         for field, here, before in (
             ("priorities", file.names, names),
             ("callers", file.callers, callers),
             ("client_type_header", file.client_type_header, header),
+            ("degrade", file.degrade, degrade),
         ):
             if here is not None and before is not None:
                 complain(number, (field,), field, "another file says it; say it in one")
         names = file.names or names
         callers = file.callers or callers
         header = file.client_type_header or header
-    return Priorities(names, callers, header or CLIENT_TYPE_HEADER_DEFAULT)
+        degrade = file.degrade if degrade is None else degrade
+    return Priorities(names, callers, header or CLIENT_TYPE_HEADER_DEFAULT), degrade or {}

@@ -18,6 +18,7 @@ from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX
 from sluicegate.limits.rates import parse_rate
 from sluicegate.limits.rule import Mode, Rule
+from sluicegate.policies.degradation import LEVEL_REMEDY, LEVELS, SWITCHES_MAX
 from sluicegate.rules.problems import FieldPath, Problems
 from sluicegate.rules.resources.callers import CALLERS_MAX, PENALTY_MAX, QUOTA_MARK, CallerRules
 from sluicegate.rules.resources.paths import plain_pattern
@@ -58,7 +59,16 @@ FIELDS: Final = (
     "window",
     *TERMS,
 )
-TOP: Final = ("version", "defaults", "priorities", "callers", "client_type_header", "rules")
+TOP: Final = (
+    "version",
+    "defaults",
+    "priorities",
+    "callers",
+    "client_type_header",
+    "degrade",
+    "rules",
+)
+_WITHOUT_RULES: Final = ("callers", "degrade")  # what a file may say that has no rules
 PRIORITIES: Final = ("header", "names", "default")
 CALLERS: Final = ("names", "strangers", "quotas", "penalties", "pins")
 QUOTA: Final = ("limit", "window_seconds", "window", *TERMS)
@@ -81,12 +91,15 @@ class NativeFile(NamedTuple):
     names: PriorityNames | None
     callers: CallerRules | None
     client_type_header: str | None
+    degrade: Mapping[str, str] | None
     rules_count: int
 
 
 def is_native(value: object) -> bool:
     """Whether a file means to be of the native format."""
-    return isinstance(value, Mapping) and ("rules" in value or "callers" in value)
+    return isinstance(value, Mapping) and any(
+        field in value for field in ("rules", *_WITHOUT_RULES)
+    )
 
 
 def parse_native(
@@ -124,8 +137,8 @@ class _Parser(RuleFields):
         header = top.get("client_type_header")
         if header is not None:
             header = self._header(("client_type_header",), header, CLIENT_TYPE_HEADER_DEFAULT)
-        # A file may say nothing but who the callers are.
-        values = top.get("rules", [] if "callers" in top else None)
+        degrade = self._degrade(top.get("degrade"))
+        values = top.get("rules", [] if any(name in top for name in _WITHOUT_RULES) else None)
         if not isinstance(values, list):
             self.refuse(("rules",), values, "give a list of rules, each with a rule_id and a limit")
             return None
@@ -133,22 +146,13 @@ class _Parser(RuleFields):
             remedy = f"give at most {self._rules_max:,} (rules_max)"
             self.refuse(("rules",), f"{len(values):,} rules", remedy)
             return None
-        return self._rules(values, names, callers, header)
-
-    def _rules(
-        self,
-        values: list[object],
-        names: PriorityNames | None,
-        callers: CallerRules | None,
-        header: str | None,
-    ) -> NativeFile:
         rules: list[ResourceRule] = []
         rule_ids: list[str] = []
         for place, one in enumerate(values):
             rule = self._rule(place, one, rule_ids)
             if rule is not None:
                 rules.append(rule)
-        return NativeFile(rules, rule_ids, names, callers, header, len(values))
+        return NativeFile(rules, rule_ids, names, callers, header, degrade, len(values))
 
     # A rule.
 
@@ -421,6 +425,22 @@ class _Parser(RuleFields):
         if found is Criticality.CRITICAL:
             self.refuse(at, value, "give a lower class, and name those who are CRITICAL")
         return found or Criticality.DEGRADED
+
+    # What a service leaves out under stress.
+
+    def _degrade(self, value: object) -> dict[str, str] | None:
+        if value is None:
+            return None
+        levels = self.mapping(("degrade",), value) or {}
+        if len(levels) > SWITCHES_MAX:
+            self.refuse(("degrade",), f"{len(levels):,} switches", f"name at most {SWITCHES_MAX}")
+            return None
+        for name, level in levels.items():
+            if not _is_text(name):
+                self.refuse(("degrade", name), name, _text_remedy(name))
+            elif not isinstance(level, str) or level not in LEVELS:
+                self.refuse(("degrade", name), level, LEVEL_REMEDY)
+        return levels
 
     # Small things.
 

@@ -12,22 +12,27 @@ from sluicegate.rules.resources.paths import NO_RULES, ResourceIndex, Rules
 from sluicegate.rules.resources.priorities import Priorities
 from sluicegate.rules.resources.rule import ResourceRule
 
+_NO_SWITCHES: Final[Mapping[str, str]] = {}
+
 
 @final
 class ResourceRuleSet:
-    """Rules by path, kind of client and priority, and the tables that settle a priority.
+    """Rules by path, kind of client and priority, and the tables beside them.
+
+    `degrade` has the levels of the switches of `policies/degradation.py`.
 
     One that was read from files has its rules by name; a packed one finds the few that are asked
     for by name in its index.
     """
 
-    __slots__ = ("_by_id", "_index", "_listed", "_packed", "priorities")
+    __slots__ = ("_by_id", "_index", "_listed", "_packed", "degrade", "priorities")
 
     def __init__(
         self,
         index: ResourceIndex | PackedIndex,
         priorities: Priorities,
         by_id: Mapping[str, ResourceRule | None] | None = None,
+        degrade: Mapping[str, str] = _NO_SWITCHES,
     ) -> None:
         self._packed = index if isinstance(index, PackedIndex) else None
         self._index = index if isinstance(index, ResourceIndex) else None
@@ -35,6 +40,7 @@ class ResourceRuleSet:
         listed: Mapping[str, ResourceRule | None] = {} if by_id is None else by_id
         self._listed = Portions(listed.values(), len(listed))
         self.priorities: Final = priorities
+        self.degrade: Final = degrade
 
     def __len__(self) -> int:
         if self._packed is not None:

@@ -16,7 +16,7 @@ from sluicegate.rules.mesh.parser import Domain, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.problems import BadRules, FieldPath, Problems
-from sluicegate.rules.resources.compiler import priorities_of
+from sluicegate.rules.resources.compiler import tables_of
 from sluicegate.rules.resources.packed import PackedIndex
 from sluicegate.rules.resources.parser import NativeFile, parse_native
 from sluicegate.rules.resources.priorities import Priorities
@@ -56,6 +56,7 @@ class ReusableParts(NamedTuple):
     order: tuple[tuple[str, bytes], ...]
     mesh: MeshRuleSet
     priorities: Priorities
+    degrade: Mapping[str, str]
 
 
 def book_of(
@@ -75,9 +76,9 @@ def book_of(
         and order == earlier.order
         and earlier.merge_domains == snapshot.merge_domains
     ):
-        mesh, priorities = earlier.mesh, earlier.priorities
+        mesh, priorities, degrade = earlier.mesh, earlier.priorities, earlier.degrade
     else:
-        mesh, priorities = _tables([*heads.values()], snapshot.merge_domains)
+        mesh, priorities, degrade = _tables([*heads.values()], snapshot.merge_domains)
     rules: dict[str, Rule] = {}
     for head in heads.values():
         rules.update(head.shared_limits)
@@ -89,12 +90,19 @@ def book_of(
     index = PackedIndex(snapshot.pages, snapshot.forms, by_mark, snapshot.native)
     return ServiceRuleSet(
         mesh,
-        ResourceRuleSet(index, priorities),
+        ResourceRuleSet(index, priorities, degrade=degrade),
         rules,
         version,
         snapshot.files,
         remade=ReusableParts(
-            snapshot.semantics, snapshot.merge_domains, kinds, heads, order, mesh, priorities
+            snapshot.semantics,
+            snapshot.merge_domains,
+            kinds,
+            heads,
+            order,
+            mesh,
+            priorities,
+            degrade,
         ),
     )
 
@@ -168,14 +176,16 @@ def _head(name: str, form: str, text: bytes, semantics: Semantics) -> ParsedHead
     return ParsedHead(domain, native, shared_limits.rules)
 
 
-def _tables(heads: Sequence[ParsedHead], merge_domains: bool) -> tuple[MeshRuleSet, Priorities]:
+def _tables(
+    heads: Sequence[ParsedHead], merge_domains: bool
+) -> tuple[MeshRuleSet, Priorities, Mapping[str, str]]:
     domains = [head.domain for head in heads if head.domain is not None]
     try:
         mesh = MeshRuleSet(domains, merge_domains=merge_domains)
     except BadRules as error:
         raise _incompatible(error) from None
     natives = [head.native for head in heads if head.native is not None]
-    return mesh, priorities_of(natives, _complain)
+    return mesh, *tables_of(natives, _complain)
 
 
 def _complain(_number: int, at: FieldPath, _value: object, remedy: str) -> None:
