@@ -15,7 +15,7 @@ choice, visits most of its nodes at d = 8; this one looks at 188 places and what
 Pictures of one colour all have the hash 0, and a red coat has that of a blue one: do not share by
 hash alone. A store of many keeps each hash at `bands_of` it and looks at `bands_near` another.
 
-Bound: `distance` up to `DISTANCE_MAX`. Cost: 4 table entries a hash; a look-up takes 1 to 4 places
+Bounds: `distance` up to `DISTANCE_MAX`. Cost: 4 table entries a hash; a look-up takes 1 to 4 places
 for d <= 3, 20 to 68 for d <= 7, 188 for d = 8, and of n hashes each place holds n / 65,536 if they
 are evenly spread.
 """
