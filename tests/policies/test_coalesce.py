@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.reasons import DEADLINE, SHED, WAITERS_FULL
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, WAITERS_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS, LruTtl
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.coalesce import TOLD_A_TURN, Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
 from sluicegate.testing import HandClock
 
@@ -133,6 +134,56 @@ def test_those_who_wait_are_told_in_the_order_they_came() -> None:
         world.answers[0].set_result("answer")
         await world.settle()
         assert order == list(range(40))
+
+    run(story)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_crowd_goes_on_over_several_turns_of_the_loop_in_its_order(fails: bool) -> None:
+    async def story(world: World) -> None:
+        told: list[int] = []
+
+        async def ask(place: int) -> None:
+            with suppress(Unavailable):
+                await world.shared.share("k", Request("k"), world.clock, world.fetch)
+            told.append(place)
+
+        crowd = [asyncio.ensure_future(ask(place)) for place in range(5 * TOLD_A_TURN)]
+        await world.settle()
+        if fails:
+            world.answers[0].set_exception(Unavailable("the engine", "it is gone"))
+        else:
+            world.answers[0].set_result("answer")
+        before = 0
+        while not crowd[-1].done():
+            await asyncio.sleep(0)
+            assert len(told) - before <= TOLD_A_TURN
+            before = len(told)
+        assert told == list(range(len(crowd)))
+
+    run(story)
+
+
+def test_what_was_refused_leaves_nothing_that_only_the_collector_could_free() -> None:
+    """1,280 refused scans left 47,000 objects, and the loop stood still while they were found."""
+
+    async def story(world: World) -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            crowd = [await world.ask() for _ in range(20)]
+            world.answers[0].set_exception(
+                Refused(Decision(False, 0, 1, 1, QUOTA_SPENT, "request_units"))
+            )
+            await world.settle()
+            assert all(isinstance(one.exception(), Refused) for one in crowd)
+            world.answers.clear()
+            world.flights.clear()
+            crowd.clear()
+            await world.settle()
+            assert gc.collect() < 20  # the tasks of this test
+        finally:
+            gc.enable()
 
     run(story)
 

@@ -19,8 +19,11 @@ what goes wrong otherwise.
   the air. So who comes when it is overdue (`overdue_us`, and four times what is usual) begins a
   second one, and whichever lands first answers all; between two writes there are at most two.
 - *A write parts the stream.* After `invalidate(key)` nobody joins the flight that began before;
-those in
-  it had asked before the write was done. `Flight.void` tells the fetch not to fill a cache.
+  those in it had asked before the write was done. `Flight.void` tells the fetch not to fill a
+  cache.
+
+- *A crowd is told by and by.* Each of those who wait goes on in the turn of the loop in which it is
+  told, so 64 are told in each: 1,280 refused scans at once kept the loop for 20 to 60 ms.
 
 Not more than `waiters_max` wait for one flight: one more is refused, WAITERS_FULL. Where there are
 `flights_max` in the air, another key is fetched by whoever asked, alone.
@@ -40,7 +43,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar, final
+from typing import Final, Generic, NamedTuple, TypeVar, cast, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
@@ -55,6 +58,7 @@ from sluicegate.policies.settings import check_ranges
 COUNT_MAX: Final = 1 << 20
 OVERDUE_US_MAX: Final = 86_400_000_000
 OVERDUE_FACTOR: Final = 4
+TOLD_A_TURN: Final = 64  # of those who wait for one flight
 _RETRY_US_MIN: Final = 1_000
 
 T = TypeVar("T")
@@ -279,18 +283,16 @@ class Coalesce(Generic[T]):
         except Exception as error:
             self._failed += 1
             self._finish(flight, clock)
-            for waiter in flight.waiters:
-                if not waiter.done():
-                    waiter.set_exception(_copy_error(error))
+            await _tell(flight, None, error)
         else:
             self._finish(flight, clock)
-            _resolve(flight, value)
+            await _tell(flight, value)
             # Nobody has joined the older one since this began, and nothing was written while both
             # could be joined: each answer is new enough for those who wait for the other.
             if flight.twin is not None:
                 if self._flights.get(flight.key) is flight.twin:
                     del self._flights[flight.key]  # who wait for it are told now, and it goes
-                _resolve(flight.twin, value)
+                await _tell(flight.twin, value)
 
     def _finish(self, flight: Flight[T], clock: Clock) -> None:
         """Out of the table, before anybody is told: who asks from now on begins anew."""
@@ -340,6 +342,7 @@ class Coalesce(Generic[T]):
                 timer.cancel()
             self._waiting -= 1
             del flight.waiters[waiter]
+            del waiter  # it holds the error, whose traceback holds this frame
             if not flight.waiters and not flight.finished:
                 self._abandon(flight)
 
@@ -372,10 +375,17 @@ class Coalesce(Generic[T]):
         return Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
 
 
-def _resolve(flight: Flight[T], value: T) -> None:
-    for waiter in flight.waiters:
-        if not waiter.done():
-            waiter.set_result(value)
+async def _tell(flight: Flight[T], value: T | None, error: Exception | None = None) -> None:
+    """Tell those who still wait, so many in each turn of the loop."""
+    for at, waiter in enumerate([*flight.waiters]):
+        if at and at % TOLD_A_TURN == 0:
+            await asyncio.sleep(0)
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(cast("T", value))
+        else:
+            waiter.set_exception(_copy_error(error))
 
 
 def _copy_error(error: Exception) -> Exception:
