@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -114,6 +115,36 @@ def test_as_many_as_there_are_places_begin_at_once_and_the_next_when_one_ends() 
         assert world.queue.inflight == 2
 
     run(story, places=2)
+
+
+def test_who_has_left_the_line_leaves_nothing_that_only_the_collector_could_free() -> None:
+    """Refused 8,000 a second, 50,000 objects at a time kept the loop for 40 ms to be found."""
+
+    async def story(world: World) -> None:
+        place = await world.ask()
+        gc.collect()
+        gc.disable()
+        try:
+            crowd = [await world.ask(BULK) for _ in range(12)]  # four are one too many
+            late = [await world.ask(deadline_us=world.now_us + 5_000) for _ in range(4)]
+            left = await world.ask()
+            assert world.queue.requeue(Request("nobody"), world.now_us) is False
+            left.cancel()
+            await world.wait(ms=8)
+            await world.end(place)
+            served = [one for one in [*crowd, *late] if one.done()]
+            assert {type(one.result()) for one in served} == {QueuePermit, Decision}
+            await world.wait(ms=600)
+            assert all(one.done() for one in [*crowd, *late, left])
+            for one in (crowd, late, served):
+                one.clear()
+            del left, one
+            await world.settle()
+            assert gc.collect() < 20  # the tasks of this test
+        finally:
+            gc.enable()
+
+    run(story, places=1, length_max=8)
 
 
 def test_a_permit_ends_once_and_an_ended_one_wakes_nobody() -> None:

@@ -46,7 +46,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QUEUED, QueueEntry
 from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
@@ -195,9 +195,10 @@ class LineBook:
                 break
             if self._is_late(entry.item, now_us):
                 self._rules[entry.item.lane].record_late()
-                removed.append(LineRemoval(entry.item, DEADLINE, NEVER))
+                _remove(entry.item, DEADLINE, NEVER, removed)
             else:
                 found = entry.item
+                found.entry = None
         return found
 
     def remove(self, waiter: Waiter, now_us: int) -> None:
@@ -205,6 +206,7 @@ class LineBook:
         entry = waiter.entry
         if entry is not None and self._lines[waiter.lane].cancel(entry, now_us):
             self.waiting -= 1
+        waiter.entry = None
 
     def move(self, request: Request, now_us: int, removed: list[LineRemoval]) -> bool:
         """Move a waiting unit to the class it is of now; False if it does not wait."""
@@ -214,9 +216,9 @@ class LineBook:
         lane = self._lane(request)
         if lane == waiter.lane:
             return True
-        left_us = self._last_us(waiter) - now_us
+        left_us, weight = self._last_us(waiter) - now_us, waiter.entry.weight
         self.remove(waiter, now_us)
-        self._push(waiter, lane, left_us, waiter.entry.weight, now_us, removed)
+        self._push(waiter, lane, left_us, weight, now_us, removed)
         return True
 
     def sweep(self, now_us: int, removed: list[LineRemoval]) -> None:
@@ -343,7 +345,7 @@ class LineBook:
                     break
                 line.cancel(entry, now_us)
                 retry_us = self._settings.interval_us
-                self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
+                self._remove_early(waiter, QUEUE_TIMEOUT, retry_us, now_us, removed)
                 entry = line.oldest
 
     def _only_lower_class_gains(self, lane: int, now_us: int) -> bool:
@@ -359,27 +361,32 @@ class LineBook:
         if 0 <= waiter.latest_us <= now_us:
             self.burst.record_late(self.work.service_us)
             self._rules[waiter.lane].record_late()
-            removed.append(LineRemoval(waiter, DEADLINE, NEVER))
+            _remove(waiter, DEADLINE, NEVER, removed)
         else:
             retry_us = self._settings.interval_us
-            self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
+            self._remove_early(waiter, QUEUE_TIMEOUT, retry_us, now_us, removed)
 
     def _remove_lost(
         self, lost: list[QueueEntry[Waiter]], now_us: int, removed: list[LineRemoval]
     ) -> None:
         for entry in lost:
             if entry.fate == OVERFLOWED:
-                removal = LineRemoval(entry.item, QUEUE_FULL, self._drained_us())
-                self._remove_early(removal, now_us, removed)
+                self._remove_early(entry.item, QUEUE_FULL, self._drained_us(), now_us, removed)
             else:
                 self._expire(entry.item, now_us, removed)
 
-    def _remove_early(self, removal: LineRemoval, now_us: int, removed: list[LineRemoval]) -> None:
+    def _remove_early(
+        self,
+        waiter: Waiter,
+        reason: Reason,
+        retry_us: int,
+        now_us: int,
+        removed: list[LineRemoval],
+    ) -> None:
         """Somebody goes who might still have been served in time."""
-        waiter = removal.waiter
         self.burst.record_refusal(self.work.service_us, self._last_us(waiter), now_us)
         self._rules[waiter.lane].record_late()
-        removed.append(removal)
+        _remove(waiter, reason, retry_us, removed)
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""
@@ -434,3 +441,9 @@ class LineBook:
     def _number(self, request: Request) -> int:
         name = request.operation if self._group is None else self._group(request)
         return self._numbers.get(name, 0)
+
+
+def _remove(waiter: Waiter, reason: Reason, retry_us: int, removed: list[LineRemoval]) -> None:
+    """It stands no longer; its entry names it, and only the collector could free the two."""
+    waiter.entry = None
+    removed.append(LineRemoval(waiter, reason, retry_us))
