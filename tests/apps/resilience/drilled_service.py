@@ -2,7 +2,8 @@
 
     python drilled_service.py KIND PORT [DEPENDENCY]
 
-`fifo`: a bounded pool before which everybody waits. `naive`: the same, with a dependency that is
+`fifo`: a bounded pool before which everybody waits. `warming`: the same, ten times slower in its
+first two seconds. `naive`: the same, with a dependency that is
 waited for as long as it takes. `careful`: the dependency has places and a time of its own.
 """
 
@@ -19,9 +20,11 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.resilience.kit import build_dependencies
 from sluicegate.resilience.plan_settings import DependencySettings
 from sluicegate.resilience.settings import Resilience
+from sluicegate.system import now_us
 
 kind, port = sys.argv[1], int(sys.argv[2])
 places = asyncio.Semaphore(4)
+warm_us = now_us() + 2_000_000
 trends = build_dependencies(
     Resilience(dependencies={"trends": DependencySettings(soft=True, timeout_us=50_000)})
 )["trends"]
@@ -42,7 +45,9 @@ async def work(path: str) -> None:
         await trends.call(fetch, default=bytes)
         return
     async with places:
-        if kind == "fifo" or path == "/beside":
+        if kind == "warming" and now_us() < warm_us:
+            await asyncio.sleep(0.2)
+        elif kind in {"fifo", "warming"} or path == "/beside":
             await asyncio.sleep(0.02)
         else:
             await fetch()

@@ -42,6 +42,13 @@ def stages(printed: str) -> dict[str, bool]:
     return {name.partition(",")[0]: verdict == "held" for name, verdict in rows}
 
 
+def capacity(printed: str) -> int:
+    """Return what the service can do, a second."""
+    found = re.search(r"it can do ([\d,]+) requests a second", printed)
+    assert found
+    return int(found[1].replace(",", ""))
+
+
 def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]) -> None:
     """The control: a service that queues without end works for nobody."""
     command = [sys.executable, SERVICE, "fifo", "{port}"]
@@ -51,6 +58,18 @@ def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]
     assert (found["calm"], found["overload"]) == (True, False)
     assert printed.startswith("it broke in ")
     assert "it works on what nobody waits for any more" in printed
+
+
+def test_a_capacity_that_was_found_too_low_is_found_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a service that was still warming up: five times a tenth of it is no overload."""
+    command = [sys.executable, SERVICE, "warming", "{port}"]
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
+    captured = capsys.readouterr()
+    found = stages(captured.out)
+    assert (found["calm"], found["overload"]) == (True, False), captured.out
+    assert capacity(captured.out) > 60, captured.err
 
 
 def test_the_example_service_holds_under_overload(
@@ -85,15 +104,13 @@ def test_a_server_of_the_standard_library_is_drilled_as_it_is(
     """
     (tmp_path / "index.html").write_text("a page")
     server = ["http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "{port}"]
-    brief = ["--only", "overload", "--seconds", "0.4", "--times", "1", "--goodput-min", "0.01"]
+    brief = ["--only", "overload", "--seconds", "0.4", "--times", "1", "--rate-max", "60"]
     page = ["--path", "/index.html", "--health", "/index.html", "--health-ms", "5000"]
     drill(*brief, "--rate-max", "100", *PATIENT[:2], *page, "--", sys.executable, "-m", *server)
     printed = capsys.readouterr().out
     assert set(stages(printed)) == {"calm", "overload", "after overload"}
     assert stages(printed)["calm"], printed
-    found = re.search(r"it can do ([\d,]+) requests a second", printed)
-    assert found
-    assert int(found[1].replace(",", "")) > 20
+    assert capacity(printed) > 20
 
 
 def test_a_line_that_is_served_after_the_last_request_passes_for_no_capacity() -> None:

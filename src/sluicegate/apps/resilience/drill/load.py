@@ -24,7 +24,7 @@ UNDER_WAY_MAX: Final = 800
 BUSY_MAX: Final = 0.85
 LATE_US_MAX: Final = 50_000
 CALLERS_MAX: Final = 128
-_GROWTH: Final = 1.1
+GROWTH: Final = 1.1  # less is none
 _STALE_MAX: Final = 2  # steps without growth after which there is no more to be found
 _SECOND_US: Final = 1_000_000
 GOOD: Final = range(200, 400)
@@ -145,7 +145,7 @@ async def find_capacity(
 
         await asyncio.gather(*(keep_asking() for _ in range(callers)))
         progress(f"capacity: {callers} at once, {record.goodput:,.0f} answered a second")
-        stale = stale + 1 if record.goodput < best * _GROWTH else 0
+        stale = stale + 1 if record.goodput < best * GROWTH else 0
         best = max(best, record.goodput)
         if stale == _STALE_MAX:
             break

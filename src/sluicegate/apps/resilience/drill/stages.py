@@ -18,7 +18,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.resilience.drill.caller import HttpCaller, LoopbackUrl
-from sluicegate.apps.resilience.drill.load import GOOD, DrillRecord, find_capacity, send_at
+from sluicegate.apps.resilience.drill.load import (
+    GOOD,
+    GROWTH,
+    DrillRecord,
+    find_capacity,
+    send_at,
+)
 from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, SLOW, FaultProxy
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.kernels.bounds import ranged
@@ -39,6 +45,7 @@ _SETTLED_IN_ROW: Final = 5
 _BESIDE_RATE: Final = 20.0
 _SLICE_US: Final = 500_000
 _CAPACITY_SLICE_US: Final = 500_000
+_RAISES_MAX: Final = 5
 
 
 @final
@@ -125,17 +132,11 @@ class ServiceDrill:
             self._has_health = await self._answers(settings.health)
             if not self._has_health:
                 result.untried.append(f"health: {settings.health} is not there (--health PATH)")
-            result.capacity = await find_capacity(
-                self._caller,
-                self._path,
-                min(_CAPACITY_SLICE_US, settings.span_us // 4),
-                self._progress,
-            )
+            result.capacity = await self._capacity()
             if result.capacity <= 0:
                 raise Unavailable(
                     "the service", f"it answers nothing on {self._path} with success in time"
                 )
-            await self._settle()
             await self._calm()
             if settings.parts != DEPENDENCY:
                 await self._overloads()
@@ -223,7 +224,12 @@ class ServiceDrill:
         self._result.stages.append(StageResult(name, record, held, words))
         self._progress(f"{name}: {'held' if held else 'BROKE'}")
 
+    async def _capacity(self) -> float:
+        slice_us = min(_CAPACITY_SLICE_US, self._settings.span_us // 4)
+        return await find_capacity(self._caller, self._path, slice_us, self._progress)
+
     async def _calm(self) -> None:
+        await self._settle()
         self._progress("calm: half of its capacity")
         record = await self._send(_CALM)
         good = record.share(len(record.good_us))
@@ -236,15 +242,31 @@ class ServiceDrill:
         self._add("calm, 0.5 x", record, held, words)
 
     async def _overloads(self) -> None:
-        reached = 0.0
+        """Play each; all of them anew where it does more than the search has found."""
+        result, untried = self._result, [*self._result.untried]
+        for _ in range(_RAISES_MAX):
+            goodput = await self._overloads_once()
+            if goodput <= GROWTH * result.capacity:
+                break
+            self._progress(f"it can do more than was found: {goodput:,.0f} answered a second")
+            result.capacity, result.untried = max(goodput, await self._capacity()), [*untried]
+            result.stages.clear()
+            await self._calm()
+
+    async def _overloads_once(self) -> float:
+        """Return the most that was answered in time, a second; the first that is too much ends."""
+        reached = most = 0.0
         for times in self._settings.times:
             if self._rate(times) <= reached:
                 self._result.untried.append(f"{times:g} x its capacity: it is above --rate-max")
                 continue
             reached = self._rate(times)
-            await self._overload(times)
+            most = max(most, await self._overload(times))
+            if most > GROWTH * self._result.capacity:
+                break
+        return most
 
-    async def _overload(self, times: float) -> None:
+    async def _overload(self, times: float) -> float:
         rate = self._rate(times)
         self._progress(f"overload: {times:g} x its capacity, {rate:,.0f} requests a second")
         health: list[int] = []
@@ -273,6 +295,7 @@ class ServiceDrill:
                 words += "checks it would take the service for dead"
         reached = rate / self._result.capacity
         self._add(f"overload, {reached:.2g} x", record, held, words)
+        return record.goodput
 
     async def _watch_health(self, took_us: list[int]) -> None:
         while self._has_health:
