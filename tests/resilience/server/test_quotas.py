@@ -1,4 +1,4 @@
-"""Quotas by caller from the rulebook, before a protected service: counted here or by a service."""
+"""Quotas by caller from rules, before a protected service: counted here or by a service."""
 
 from __future__ import annotations
 
@@ -14,10 +14,25 @@ import pytest
 from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.guard import RulebookGuard
+from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.rules.web.guard import RulesGuard
 from tests.doors.test_frameworks import served
+from tests.rules.web.arrivals import PlainArrival
 from tests.stores.service.door import Service
 
+BOOK = """
+version: 1
+callers:
+  names: {{ann: CRITICAL, ben: CRITICAL, cid: CRITICAL}}
+  quotas: {{ann: {ann}/h, 10.0.0.1: 1/h}}
+rules:
+  - {{rule_id: all, resource_path: /page, limit: 9, window: 1h}}
+  - {{rule_id: all-too, resource_path: /page, limit: 9, window: 1d, mode: shadow}}
+  - {{rule_id: few, resource_path: /page, priority_bucket: BULK, limit: 1, window: 1h}}
+"""
 RULES = """
 version: 1
 limits:
@@ -72,3 +87,56 @@ def test_each_caller_has_its_quota_and_a_new_rule_holds_from_the_next_request_on
             for spared in ("healthz", "close"):
                 assert httpx.get(f"http://127.0.0.1:{port}/{spared}").status_code == 200
         guard.close()
+
+
+@pytest.mark.parametrize("counted_by", ["itself", "a service"])
+def test_the_rulebook_says_the_quotas_and_a_new_release_holds_from_the_next_request_on(
+    counted_by: str, tmp_path: Path
+) -> None:
+    """The same rules that a limiter would decide by, in the service itself."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(BOOK.format(ann=3))
+    with limiter_of(counted_by) as limiter:
+        app = shop(limiter)
+        guard = RulebookGuard(limiter)
+        user = named_user
+        with served(LimitMiddleware(app, guard, user=user, exempt=["/close"])) as port:
+            url = f"http://127.0.0.1:{port}/page"
+            assert ask(port, "ann", 4) == {200: 4}  # no rules are in force yet
+            rules = ServiceRules([file], lambda book: guard.put_in_force(FleetBooks(book, 1)))
+            assert ask(port, "ann", 5) == {200: 3, 429: 2}
+            refused = httpx.get(url, headers={"x-caller": "ann"})
+            assert refused.json()["rule"] == "quota:ann"
+            assert '"quota:ann";q=3;w=3600' in refused.headers["ratelimit-policy"]
+            bulk = {"x-caller": "ben", "x-sluicegate-criticality": "bulk"}
+            assert [httpx.get(url, headers=bulk).status_code for _ in range(2)] == [200, 429]
+            assert ask(port, "cid", 10) == {200: 9, 429: 1}
+            wrong = {"x-caller": "dan", "x-sluicegate-criticality": "utmost"}
+            assert httpx.get(url, headers=wrong).status_code == 400  # the protection says so
+            (tmp_path / "new").write_text(BOOK.format(ann=5))
+            (tmp_path / "new").replace(file)
+            assert rules.poll()
+            assert ask(port, "ann", 9)[200] in {2, 5}  # what was counted may count on
+            assert httpx.get(f"http://127.0.0.1:{port}/close").status_code == 200
+
+
+def named_user(scope: Any) -> str | None:
+    return next((value.decode() for key, value in scope["headers"] if key == b"x-caller"), None)
+
+
+def test_who_is_not_known_is_counted_by_address_and_a_canary_is_for_its_callers(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(BOOK.format(ann=3))
+    live = ServiceRuleSet.load([file])
+    file.write_text(BOOK.format(ann=1))
+    guard = RulebookGuard(Limiter())
+    guard.put_in_force(FleetBooks(live, 1, ServiceRuleSet.load([file]), 2, 10_000, "salt"))
+    found = [guard.judge(PlainArrival("/page", user="ann")) for _ in range(2)]
+    assert [one is not None and one.decision.allowed for one in found] == [True, False]
+    nobody = PlainArrival("/page")
+    found = [guard.judge(nobody) for _ in range(2)]
+    assert [one is not None and one.decision.allowed for one in found] == [True, False]
+    assert guard.judge(PlainArrival("/else", user="ann")) is not None
+    assert guard.judge(PlainArrival("/else", user="ben")) is None

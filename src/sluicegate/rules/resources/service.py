@@ -350,23 +350,7 @@ class Checker:
     def resolve(self, request: CheckRequest) -> ResolvedRequest:
         """What applies to a request by the rule set in force; `BadValue` if it is invalid."""
         self._examine(request)
-        book = self.book
-        priorities = book.priorities
-        headers = request.headers
-        user = shorten(request.user_id, USER_CHARS_MAX)
-        priority = priorities.settle(user, request.priority, headers)
-        client_type = headers.get(priorities.client_type_header) or ""
-        path = plain_path(shorten(request.resource_path, PATH_CHARS_MAX))
-        rules = book.find(path, client_type, priority)
-        cost = request.cost or 1
-        callers = priorities.callers
-        if callers.special:
-            quota = callers.quotas.get(user)
-            if quota is not None:
-                # What is enforced stands first, as a limiter reports what it has counted.
-                rules = (*rules, quota) if quota.kind.shadow else (quota, *rules)
-            cost = callers.price(user, cost)
-        return ResolvedRequest(priority, user, path, rules, cost)
+        return resolve(self.book, request)
 
     def _leave_out_overridden(self, resolved: ResolvedRequest, now_us: int) -> ResourceRule | None:
         """Leave out the rules that the glass is broken for, and return the first of them."""
@@ -417,6 +401,26 @@ def _admit_unlimited() -> Decision:
 
 def _override(rule: ResourceRule) -> Decision:
     return override_decision(rule.rule_id, rule.kind.units)
+
+
+def resolve(book: ResourceRuleSet, request: CheckRequest) -> ResolvedRequest:
+    """What applies to a request by these rules."""
+    priorities = book.priorities
+    headers = request.headers
+    user = shorten(request.user_id, USER_CHARS_MAX)
+    priority = priorities.settle(user, request.priority, headers)
+    client_type = headers.get(priorities.client_type_header) or ""
+    path = plain_path(shorten(request.resource_path, PATH_CHARS_MAX))
+    rules = book.find(path, client_type, priority)
+    cost = request.cost or 1
+    callers = priorities.callers
+    if callers.special:
+        quota = callers.quotas.get(user)
+        if quota is not None:
+            # What is enforced stands first, as a limiter reports what it has counted.
+            rules = (*rules, quota) if quota.kind.shadow else (quota, *rules)
+        cost = callers.price(user, cost)
+    return ResolvedRequest(priority, user, path, rules, cost)
 
 
 def claims_of(request: CheckRequest, resolved: ResolvedRequest) -> list[Claim]:
