@@ -92,6 +92,8 @@ HOT_FILES = (
     "doors/grpc/route.py",
     "doors/grpc/settings.py",
     "doors/headers.py",
+    "doors/http/exchange.py",
+    "doors/http/head.py",
     "doors/http/protocol.py",
     "doors/resp/connection_commands.py",
     "doors/resp/errors.py",

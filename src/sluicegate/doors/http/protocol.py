@@ -19,20 +19,19 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from email.utils import formatdate
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, cast, final
-from urllib.parse import unquote
 
 import httptools
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
+from sluicegate.doors.http.exchange import HttpExchange
+from sluicegate.doors.http.head import HttpHead
 from sluicegate.doors.http.message import (
     PROBLEM,
     ErrorPage,
-    Finish,
     Handler,
     HttpReply,
     HttpRequest,
@@ -46,11 +45,8 @@ from sluicegate.doors.http.replies import (
     HEAD_TOO_SLOW,
     NO_BODY,
     NO_EXPECTATION,
-    OTHER_CODING,
-    OTHER_VERSION,
     OUR_FAULT,
     TOO_MANY,
-    URL_TOO_LONG,
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
@@ -60,10 +56,7 @@ from sluicegate.policies.refusal_pace import RefusalPace
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 SLOWED_MS: Final = b"x-sluicegate-slowed-ms"  # how much later this connection is read
-TARGETS_MAX: Final = 256  # remembered, of `url_bytes_max` at most
 _NEVER: Final = float("inf")
-_VERSIONS: Final = ("1.1", "1.0")
-_OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
 _TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
 _PORTION_BYTES: Final = 1_024  # parsed at once; a body of a length that is known counts for nothing
 
@@ -128,46 +121,6 @@ class HttpDoor:
 
 
 @final
-class _Exchange:
-    """One request, from the end of its head to the end of its reply."""
-
-    __slots__ = (
-        "begun",
-        "body",
-        "counted",
-        "expects",
-        "finish",
-        "held_bytes",
-        "keep_alive",
-        "reply",
-        "request",
-        "rest",
-        "size",
-        "task",
-        "whole",
-        "written",
-    )
-
-    def __init__(
-        self, request: HttpRequest | None, reply: HttpReply | None, keep_alive: bool
-    ) -> None:
-        self.request = request  # None is what could not be read so far
-        self.reply = reply  # once it is known
-        self.keep_alive = keep_alive
-        self.expects = False  # waits for leave to send its body
-        self.begun = reply is not None
-        self.counted = False  # among those under way
-        self.whole = request is None  # the body has come
-        self.written = False
-        self.body = bytearray()
-        self.size = 0
-        self.held_bytes = 0  # of its body, until there is a reply
-        self.rest = 0  # of a body whose length was said
-        self.finish: Finish | None = None
-        self.task: asyncio.Task[None] | None = None
-
-
-@final
 class HttpProtocol:
     """One connection on a loop.
 
@@ -180,20 +133,16 @@ class HttpProtocol:
         self._peer = peer
         self._parser: Any = None
         self._transport: asyncio.Transport | None = None
-        self._exchanges: deque[_Exchange] = deque()  # the first is being answered
-        self._receiving: _Exchange | None = None  # the one whose body is being read
+        self._exchanges: deque[HttpExchange] = deque()  # the first is being answered
+        self._receiving: HttpExchange | None = None  # the one whose body is being read
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._in_head = False
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0  # of the request that is being read, its trailers included
+        self._head = HttpHead(door.settings)
         self._body_bytes = 0  # of all bodies so far
         self._after_switch = b""  # what follows a request that offered another protocol
         self._untold_bytes = (
             0  # of what it keeps to itself: the beginning of a header, an extension
         )
-        self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._unparsed = b""  # what was read
         self._parsed_to = 0
         self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._work)
@@ -239,7 +188,7 @@ class HttpProtocol:
         self._work(free=self._class == STRANGER and self._reads <= NEW_READS_MAX)
 
     def _feed(self, data: bytes) -> None:
-        before = self._progress, self._head_bytes, self._body_bytes
+        before = self._progress, self._head.bytes, self._body_bytes
         size = len(data)
         while data:
             try:
@@ -251,9 +200,9 @@ class HttpProtocol:
                 return
             else:
                 break
-        told = before != (self._progress, self._head_bytes, self._body_bytes)
+        told = before != (self._progress, self._head.bytes, self._body_bytes)
         self._untold_bytes = 0 if told else self._untold_bytes + size
-        if self._head_bytes + self._untold_bytes > self._settings.head_bytes_max:
+        if self._head.bytes + self._untold_bytes > self._settings.head_bytes_max:
             self._refuse_head()
 
     def eof_received(self) -> bool:
@@ -298,7 +247,7 @@ class HttpProtocol:
 
     def under_way(self) -> int:
         """Return how many requests have no reply, one that is only beginning included."""
-        return len(self._exchanges) + (self._in_head or self._has_unparsed())
+        return len(self._exchanges) + (self._head.coming or self._has_unparsed())
 
     def drain(self) -> None:
         """Answer what is under way, announce the end, close."""
@@ -329,7 +278,7 @@ class HttpProtocol:
 
     def _state(self) -> int:
         if not self._exchanges:
-            return _HEAD if self._in_head else _REST
+            return _HEAD if self._head.coming else _REST
         return _ANSWER if self._exchanges[0].whole else _BODY
 
     def _timeout_s(self, state: int) -> float:
@@ -362,48 +311,30 @@ class HttpProtocol:
     def on_message_begin(self) -> None:
         """A request's first byte."""
         self._progress += 1
-        self._in_head = True
-        self._url = b""
-        self._headers = []
-        self._head_bytes = 0
-        self._bad = None
+        self._head.begin()
 
     def on_url(self, url: bytes) -> None:
         """A piece of what is asked for."""
-        self._head_bytes += len(url)
-        if len(self._url) + len(url) > self._settings.url_bytes_max:
-            self._bad = self._bad or URL_TOO_LONG
-        else:
-            self._url += url
+        self._head.add_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or a trailer, which is counted and forgotten: it may not say who asks."""
-        self._head_bytes += len(name) + len(value) + 4
-        if not self._in_head:
-            if self._head_bytes > self._settings.head_bytes_max:
-                self._refuse_head()
-        elif (
-            self._head_bytes > self._settings.head_bytes_max
-            or len(self._headers) >= self._settings.headers_max
-        ):
-            self._bad = self._bad or HEAD_TOO_LARGE
-        else:
-            self._headers.append((name.lower(), value))
+        """One header, or a trailer."""
+        head = self._head
+        head.add_header(name, value)
+        if not head.coming and head.bytes > self._settings.head_bytes_max:
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         """The head is whole; the body, if there is one, comes next."""
         self._progress += 1
-        self._in_head = False
         self._door.requests += 1
         parser = self._parser
         version: str = parser.get_http_version()
         method: str = parser.get_method().decode("ascii")
-        raw_path, path, query = _target(self._url)
-        request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
-        bad = self._bad or self._mistake_in(request, version)
+        request = self._head.end(method, version, self._peer)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
-        exchange = _Exchange(request, bad, keep_alive)
-        if bad is not None:
+        exchange = HttpExchange(request, self._head.mistake, keep_alive)
+        if exchange.reply is not None:
             self._door.bad_requests += 1
         else:
             self._check_body_head(exchange, request)
@@ -438,23 +369,7 @@ class HttpProtocol:
             self._receiving.whole = True
             self._receiving = None
 
-    def _mistake_in(self, request: HttpRequest, version: str) -> HttpReply | None:
-        """The refusal of a head that is whole, and says what cannot be."""
-        if version not in _VERSIONS:
-            return OTHER_VERSION
-        if not request.path or (version != "1.0" and request.count(b"host") != 1):
-            return BAD_REQUEST
-        if not self._url.startswith(b"/"):
-            authority = _authority(self._url)
-            if authority and authority != request.header(b"host").lower():
-                return BAD_REQUEST
-        if b"transfer-encoding" in request.first:
-            for name, value in request.headers:
-                if name == b"transfer-encoding" and value.lower() != b"chunked":
-                    return OTHER_CODING
-        return None
-
-    def _check_body_head(self, exchange: _Exchange, request: HttpRequest) -> None:
+    def _check_body_head(self, exchange: HttpExchange, request: HttpRequest) -> None:
         """Refuse by what the head says of the body."""
         length = request.header(b"content-length")
         if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
@@ -469,12 +384,12 @@ class HttpProtocol:
 
     def _refuse_head(self) -> None:
         """Refuse what is more than headers, or what frames a body, may be."""
-        if self._in_head:
+        if self._head.coming:
             self._refuse_unreadable(HEAD_TOO_LARGE)
         elif self._receiving is not None and not self._finished:
             self._refuse_body(self._receiving, HEAD_TOO_LARGE)
 
-    def _refuse_body(self, exchange: _Exchange, reply: HttpReply) -> None:
+    def _refuse_body(self, exchange: HttpExchange, reply: HttpReply) -> None:
         exchange.body.clear()
         self._free_body(exchange)
         exchange.keep_alive = False
@@ -483,7 +398,7 @@ class HttpProtocol:
         elif exchange.reply is None:
             exchange.begun, exchange.reply = True, reply
 
-    def _refuse_rest(self, coming: _Exchange) -> None:
+    def _refuse_rest(self, coming: HttpExchange) -> None:
         """Of a client that sends nothing more: what is not whole now never will be."""
         self._receiving = None
         coming.whole = True
@@ -530,19 +445,14 @@ class HttpProtocol:
             return b""
         self._door.requests -= 1
         self._parser = httptools.HttpRequestParser(self)
-        fields = [(name, value) for name, value in request.headers if name not in _OFFER]
-        if not offer.keep_alive:
-            fields.append((b"connection", b"close"))
-        head = b"".join(b"%b: %b\r\n" % one for one in fields)
-        line = b"%b %b HTTP/%b" % (request.method.encode(), self._url, version.encode())
-        return b"%b\r\n%b\r\n%b" % (line, head, rest)
+        return self._head.without_offer(request, version, keep_alive=offer.keep_alive) + rest
 
     def _refuse_unreadable(self, reply: HttpReply) -> None:
         """Refuse a request that cannot be read; nothing after it can be."""
         self._discarding = True
-        self._in_head = False
+        self._head.coming = False
         self._door.bad_requests += 1
-        self._exchanges.append(_Exchange(None, reply, keep_alive=False))
+        self._exchanges.append(HttpExchange(None, reply, keep_alive=False))
 
     # Answering: always the first of the line.
 
@@ -625,7 +535,7 @@ class HttpProtocol:
             if self._out_bytes > _TURN_BYTES:
                 self._flush()  # and learn whether anybody reads
 
-    def _answer(self, first: _Exchange) -> bool:
+    def _answer(self, first: HttpExchange) -> bool:
         """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
@@ -641,7 +551,7 @@ class HttpProtocol:
             self._write(first, first.reply)
         return first.whole
 
-    def _begin(self, first: _Exchange) -> None:
+    def _begin(self, first: HttpExchange) -> None:
         first.begun = True
         request = first.request
         assert request is not None
@@ -665,7 +575,7 @@ class HttpProtocol:
             first.counted = True
             self._door.under_way += 1
 
-    def _run(self, first: _Exchange) -> None:
+    def _run(self, first: HttpExchange) -> None:
         assert first.finish is not None
         body = bytes(first.body)
         first.body.clear()
@@ -681,7 +591,7 @@ class HttpProtocol:
         self._door.tasks.add(task)
         task.add_done_callback(self._door.tasks.discard)
 
-    async def _await_reply(self, first: _Exchange, answer: Awaitable[HttpReply]) -> None:
+    async def _await_reply(self, first: HttpExchange, answer: Awaitable[HttpReply]) -> None:
         try:
             reply = await answer
         except Exception:
@@ -693,13 +603,13 @@ class HttpProtocol:
         self._note_ready()  # what came behind it had to wait for its own kind
         self._work()
 
-    def _uncount(self, exchange: _Exchange) -> None:
+    def _uncount(self, exchange: HttpExchange) -> None:
         if exchange.counted:
             exchange.counted = False
             self._door.under_way -= 1
         self._free_body(exchange)
 
-    def _free_body(self, exchange: _Exchange) -> None:
+    def _free_body(self, exchange: HttpExchange) -> None:
         self._door.body_bytes -= exchange.held_bytes
         exchange.held_bytes = 0
 
@@ -719,7 +629,7 @@ class HttpProtocol:
 
     # Writing.
 
-    def _write(self, first: _Exchange, reply: HttpReply) -> None:
+    def _write(self, first: HttpExchange, reply: HttpReply) -> None:
         goes_on = reply.pieces is not None or reply.switch is not None
         if goes_on and self._door.streams >= self._settings.streams_max:
             self._door.overloaded += 1
@@ -813,7 +723,9 @@ class HttpProtocol:
     def _end(self) -> None:
         """Answer nothing more; a client that still sends has time to read the last reply."""
         done = not (
-            self._discarding or self._in_head or (self._exchanges and not self._exchanges[-1].whole)
+            self._discarding
+            or self._head.coming
+            or (self._exchanges and not self._exchanges[-1].whole)
         )
         self._finished = self._discarding = True
         self._flush()
@@ -863,27 +775,3 @@ def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> H
     elif reply.status < HTTPStatus.BAD_REQUEST or reply.status == HTTPStatus.NOT_FOUND:
         pace.record_served(request.identity.name)
     return reply
-
-
-@lru_cache(TARGETS_MAX)
-def _target(url: bytes) -> tuple[str, str, bytes]:
-    """The path as it was sent, the one that is meant, and the query; no path is none of ours.
-
-    What is asked for again and again is remembered.
-    """
-    if url == b"*":
-        return "*", "*", b""
-    try:
-        parsed = httptools.parse_url(url)
-        path = (parsed.path or b"").decode("ascii")
-    except (httptools.HttpParserError, UnicodeDecodeError):
-        return "", "", b""
-    return path, unquote(path), parsed.query or b""
-
-
-def _authority(url: bytes) -> bytes:
-    """The host that a target names, in lower case; no host at all for what is not HTTP's."""
-    scheme, _, rest = url.lower().partition(b"://")
-    if scheme not in (b"http", b"https"):
-        return url if rest else b""
-    return rest.partition(b"/")[0].partition(b"?")[0]
