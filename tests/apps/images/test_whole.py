@@ -326,6 +326,15 @@ def test_an_image_is_not_written_to_a_terminal() -> None:
     assert b"--out" in done.stderr
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--processes", "257"), ("--timeout-s", "3600")])
+def test_what_a_part_cannot_have_is_refused_by_the_name_of_its_flag(
+    tmp_path: Path, flag: str, value: str
+) -> None:
+    done = command("serve", "--listen", "127.0.0.1:0", flag, value, *stores(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sluicegate: {flag}: '{value}' cannot be used; give ".encode())
+
+
 def test_stats_of_a_service_that_is_not_there_say_where_it_was_looked_for() -> None:
     shown = command("stats", "--at", "http://127.0.0.1:1")
     assert shown.returncode == 1

@@ -25,6 +25,7 @@ SERVICE: Final = "http://127.0.0.1:7060"
 LISTEN_DEFAULT: Final = "127.0.0.1:7060"
 KEY_CHARS_MIN: Final = 16
 RU_MAX: Final = 1 << 30
+PROCESSES_MAX: Final = 256
 _DAY_S: Final = 86_400.0
 _YEARS_S: Final = 10 * 366 * _DAY_S
 _LIFETIMES: Final = FailureLifetimes()
@@ -180,7 +181,9 @@ class MemoryFlags(SettingsBase):
 class ProcessFlags(SettingsBase):
     """Processing."""
 
-    processes: Annotated[int, Setting("worker processes", whole(1, 1_024))] = os.cpu_count() or 1
+    processes: Annotated[int, Setting("worker processes", whole(1, PROCESSES_MAX))] = min(
+        os.cpu_count() or 1, PROCESSES_MAX
+    )
     near: Annotated[
         str,
         Setting(
@@ -259,7 +262,7 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     max_age_s: Annotated[
         float, Setting("for how long others may keep an answer", seconds(0, _YEARS_S))
     ] = 3_600.0
-    timeout_s: Annotated[float, Setting("longest time for an answer", seconds(0.1, 3_600))] = 25.0
+    timeout_s: Annotated[float, Setting("longest time for an answer", seconds(0.1, 3_500))] = 25.0
     waiters_max: Annotated[
         int, Setting("requests that wait for an answer at a time", whole(1, 1_000_000))
     ] = 20_000
