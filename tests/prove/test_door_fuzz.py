@@ -9,6 +9,7 @@ after each.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -348,3 +349,24 @@ def test_a_proxys_header_is_whole_or_a_fault_or_not_yet_and_that_never_changes(s
         known = [verdict for verdict in verdicts if verdict is not None]
         assert len(set(known)) <= 1, said
         assert verdicts[len(verdicts) - len(known) :] == known, said
+
+
+@pytest.mark.parametrize(
+    ("make", "said"), [(make_resp, PING), (make_http, GET)], ids=["RESP", "HTTP/1.1"]
+)
+def test_closed_connections_leave_nothing_that_only_the_collector_could_free(
+    make: Callable[[], Callable[[], asyncio.Protocol]], said: bytes
+) -> None:
+    async def story() -> None:
+        new = make()
+        await answer_to(new(), [said])
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(50):
+                await answer_to(new(), [said])
+            assert gc.collect() < 50
+        finally:
+            gc.enable()
+
+    run(story)

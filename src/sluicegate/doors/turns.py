@@ -342,6 +342,10 @@ class TurnShare:
             self.waiting = self.served = True
             asyncio.get_running_loop().call_later(delay_us / 1e6, self._end_rest, class_, caller)
 
+    def close(self) -> None:
+        """The connection is gone: it and its share named each other, and only that kept both."""
+        self._go_on = _nothing
+
     def _end_rest(self, class_: int, caller: str) -> None:
         self._turns.wait(self._resume, class_, served=True, caller=caller)
 
@@ -349,6 +353,10 @@ class TurnShare:
         self.waiting = False
         self.begin()
         self._go_on()
+
+
+def _nothing() -> None:
+    """What is left to do for a connection that is gone."""
 
 
 def _call(call: Callable[[], object]) -> None:

@@ -242,6 +242,7 @@ class HttpProtocol:
         self._receiving = None
         if self._stream is not None:
             self._stream.cancel()
+        self._share.close()
 
     # What the listener asks.
 

@@ -189,6 +189,7 @@ class RespProtocol:
         self._pending_bytes = 0
         self._pending.clear()
         self._out.clear()
+        self._share.close()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
