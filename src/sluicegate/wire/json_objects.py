@@ -33,7 +33,7 @@ def parse_json(
         if values > values_max:
             raise BadValue(what, f"{values:,} values", f"send at most {values_max:,}")
     try:
-        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value: object = _DECODER.decode(text)
     except BadValue as error:
         raise BadValue(what, error.value, error.remedy) from None
     except RecursionError:
@@ -150,13 +150,17 @@ def loose_whole_of(value: object, place: str, least: int, most: int) -> int:
 
 def encode_json(value: object) -> bytes:
     """Return compact JSON; what UTF-8 cannot hold becomes question marks."""
-    text = json.dumps(
-        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
-    )
-    return text.encode("utf-8", "replace")
+    return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"JSON has no {type(value).__name__}")
+
+
+# Made once: `json.loads` and `json.dumps` make theirs in each call that is not a plain one.
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
