@@ -61,7 +61,8 @@ _WIDTH: Final = _DIGEST + 1 + 8
 STYLE: Final = """
 :root { --kept: #1d5fa8; --saved: #1f7a4d; }
 @media (prefers-color-scheme: dark) { :root { --kept: #7db7f5; --saved: #58c58f; } }
-.scroll svg { min-width: 600px; }
+.bars svg { overflow: visible; }
+@media (max-width: 600px) { .bars svg text { font-size: 17px; } }
 .fill.kept { fill: var(--kept); } .fill.saved { fill: var(--saved); }
 .tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
   list-style: none; padding: 0; }
@@ -311,7 +312,6 @@ def _count_content(report: Report, names: Sequence[str], rows: Iterator[bytes]) 
 
 def merchant_rows(report: Report) -> list[tuple[str, ...]]:
     """A row for each merchant, the largest first."""
-    ordered = sorted(report.merchants.items(), key=lambda one: (-one[1].bytes_asked, one[0]))
     return [
         (
             name,
@@ -324,8 +324,12 @@ def merchant_rows(report: Report) -> list[tuple[str, ...]]:
             f"{one.spared:,}",
             duration(one.spared_us),
         )
-        for name, one in ordered
+        for name, one in _largest_first(report)
     ]
+
+
+def _largest_first(report: Report) -> list[tuple[str, Merchant]]:
+    return sorted(report.merchants.items(), key=lambda one: (-one[1].bytes_asked, one[0]))
 
 
 HEAD: Final = (
@@ -360,7 +364,7 @@ def report_page(
                 BarSegment("saved", "saved", one.bytes_asked - one.bytes_stored),
             ),
         )
-        for name, one in sorted(report.merchants.items(), key=lambda one: -one[1].bytes_asked)
+        for name, one in _largest_first(report)[:MERCHANTS_SHOWN]
     ]
     body = [
         f"<h1>{escape_name(title)}</h1>",
@@ -371,9 +375,7 @@ def report_page(
                 "Bytes of all its URLs: those that are stored, and those of copies. Calls and "
                 "time: to make the variants of each copy."
             ),
-            '<div class="scroll" tabindex="0">'
-            + bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN], size)
-            + "</div>",
+            f'<div class="bars">{bar_chart("Bytes by merchant", drawn, size)}</div>',
             color_key((("kept", "stored"), ("saved", "saved"))),
             table(
                 HEAD[:1],
