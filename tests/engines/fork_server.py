@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+_ROOT = Path(__file__).parents[2]  # where `tests` is found, wherever a test is meanwhile
 ORDER_BYTES_MAX = 128 * 1024
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -48,7 +49,9 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [*starter, sys.executable, "-m", __name__]
-            self._popen = subprocess.Popen(command, stdin=theirs.fileno(), start_new_session=True)
+            self._popen = subprocess.Popen(
+                command, stdin=theirs.fileno(), cwd=_ROOT, start_new_session=True
+            )
         self._turn = threading.Lock()
 
     def start(self, module: str, arguments: Sequence[str], log: Path) -> ForkedProcess:
