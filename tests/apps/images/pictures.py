@@ -81,7 +81,7 @@ class PillowProcessor:
         )
 
     def stats(self) -> ImageWorkersStats:
-        return ImageWorkersStats(1, 1, 0, 0, self.engine)
+        return ImageWorkersStats(1, 1, 0, 0, 0, self.engine)
 
     async def start(self) -> None:
         pass

@@ -348,7 +348,10 @@ def test_an_upload_is_what_it_is_however_old(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ImageErrorKind.TIMEOUT, ImageErrorKind.NO_MEMORY, None])
 def test_what_a_worker_gave_up_is_tried_again_soon_and_at_once_if_no_image_is_to_blame(
-    tmp_path: Path, kind: ImageErrorKind | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    kind: ImageErrorKind | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
         server.pages["/a.png"] = Page(picture(1))
@@ -366,6 +369,8 @@ def test_what_a_worker_gave_up_is_tried_again_soon_and_at_once_if_no_image_is_to
                     await parts.image(url)
                 parts.advance(29)
             assert tries == (1 if kind else 3)
+            named = [f"w=16,format=png of {url}: {kind}: gave up"] if kind else []
+            assert [one.getMessage() for one in caplog.records] == named
         # 87 seconds after the first try: what is forgotten after 60 was not held until here.
         assert (await parts.image(url)).data
 

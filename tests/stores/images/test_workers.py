@@ -245,6 +245,7 @@ def test_a_job_of_which_two_workers_die_fails_and_no_other_does(
                 await job
             assert failed.value.kind == kind
             assert (await other).width == 60
+            assert workers.stats().ended == 2
 
     run(story)
 
@@ -264,6 +265,7 @@ def test_a_job_over_its_time_is_ended_with_its_process_and_the_next_one_runs(
             assert failed.value.kind is ImageErrorKind.TIMEOUT
             assert not is_there(pid)
             assert (await workers.process(JPEG, SPEC)).width == 60
+            assert workers.stats().ended == 1
             held.let_go()
 
     run(story)
@@ -400,6 +402,7 @@ def test_a_worker_is_replaced_after_so_many_jobs() -> None:
                 await workers.process(JPEG, SPEC)
             await wait_until(lambda: workers.replaced == 2)
             assert not is_there(pid)
+            assert workers.stats().ended == 0
 
     run(story)
 

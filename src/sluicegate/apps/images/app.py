@@ -206,6 +206,11 @@ class ImagesApp(App[ImagesSettings]):
         workers = self.parts.processor.stats()
         yield gauge("sluicegate_images_workers", "Worker processes that live.", workers.alive)
         yield counter("sluicegate_images_replaced", "Worker processes replaced.", workers.replaced)
+        yield counter(
+            "sluicegate_images_workers_ended",
+            "Worker processes that died of an image, or were ended for what it took.",
+            workers.ended,
+        )
         queue = self.parts.queue.stats()
         yield gauge("sluicegate_images_queued", "Images that wait for a worker.", queue.queued)
         yield counters(

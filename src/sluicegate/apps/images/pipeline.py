@@ -16,6 +16,7 @@ origin had is served on while it cannot be asked. What is found damaged is fetch
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
+from sluicegate.command_line.text import clip
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
@@ -52,6 +54,7 @@ from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceSta
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
+_log: Final = logging.getLogger("sluicegate.images")
 UPLOAD: Final = "upload:"
 ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 BULK_TRIES: Final = 8
@@ -475,6 +478,8 @@ class ImagePipeline:
             made, took_us = await self._process(original, spec, request)
         except ImageFailure as error:
             self.counts.add_failure(error.kind)
+            if kind_of(error.kind).passing:  # it had a worker ended
+                _log.warning("%s of %s: %s", text, clip(request.key), error)
             now_us = self._clock.now_us()
             until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=False)
             record = VariantRecord(

@@ -63,6 +63,7 @@ class ImageWorkersStats(NamedTuple):
     alive: int
     waiting: int  # jobs, for a process
     replaced: int
+    ended: int  # since their image took too much, or they died of it
     engine: str
 
 
@@ -82,6 +83,7 @@ class ImageWorkers:
     def __init__(self, settings: ImageWorkerSettings) -> None:
         self.settings = settings
         self.replaced = 0  # processes that died, ran over their time, or had done their jobs
+        self.ended = 0  # likewise, but for those that had done their jobs
         self._engine = ""
         self._closed = False
         self._slots = [_Slot() for _ in range(settings.workers)]
@@ -108,7 +110,7 @@ class ImageWorkers:
         """Return what there is to see."""
         alive = len(self.pids)
         return ImageWorkersStats(
-            self.settings.workers, alive, self.waiting, self.replaced, self._engine
+            self.settings.workers, alive, self.waiting, self.replaced, self.ended, self._engine
         )
 
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
@@ -210,11 +212,11 @@ class ImageWorkers:
                 if failed.kind is not ImageErrorKind.NO_MEMORY or worker.jobs == 1:
                     raise
                 # The jobs before it may have left too little.
-                slot.worker = None
+                self._lose(slot)
                 await worker.kill()
                 failure = failed
             except WorkerDiedError as died:
-                slot.worker = None
+                self._lose(slot)
                 failure = died.failure
         if self._closed or failure is None:
             raise _closed()
@@ -241,7 +243,7 @@ class ImageWorkers:
             async with limit:
                 return await worker.ask(job, read)
         except TimeoutError:
-            slot.worker = None
+            self._lose(slot)
             await worker.kill()
             if time.starved:
                 raise Unavailable(WHAT, "a job had no processor for starved_us_max") from None
@@ -258,10 +260,14 @@ class ImageWorkers:
         try:
             await self._ask(slot, worker, _GOOD_JOB, read_processed)
         except (ImageFailure, WorkerDiedError):
-            slot.worker = None
+            self._lose(slot)
             await worker.kill()
             remedy = "they cannot make a good picture either; restart the service"
             raise Unavailable(WHAT, f"{failure.detail}; {remedy}") from None
+
+    def _lose(self, slot: _Slot) -> None:
+        slot.worker = None
+        self.ended += 1
 
     async def _replace(self, slot: _Slot) -> None:
         """Put a fresh process in a slot; should it not start, the next job tries again."""
