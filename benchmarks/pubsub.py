@@ -17,16 +17,13 @@ server, all its threads; the wall clock is printed beside it, and how much of a 
 is the kernel's. The bar is met where messages come together, since a subscriber's are one write
 here.
 
-One at a time it is missed (two shared cores, Python 3.11, interpreted, three rounds): a delivery
-takes 9.2 us of CPU here, of which 5.1 are the kernel's, and 8.8 and 5.6 in the bare broadcast;
-`send` alone takes 3.4. So twice the bare broadcast is 4.4 us, and leaves 1.0 us for all that a
-server does for a subscriber: to find it, to know its place and pace, to hand the frame to a
-transport. Ours takes 3 us of Python and 0.5 of uvloop for that (perf: 38% and 6% of 8.1 us), where
-it is 1.2 us of Python if the transport does nothing: what 1,000 subscribers have is not in the
-cache any more when the kernel has sent. Translated by mypyc (tried: channel, fan-out, session and
-protocol) it is 1.0 to 1.2 times the bare broadcast. Nor is `send` always the same: where the sender
-thinks 2 us between two of them its part is 5 us and not 3.3, for the reader sleeps by then and has
-to be woken.
+One at a time it is missed where `send` alone has not much more than twice the bare broadcast (two
+shared cores with other work on them, Python 3.11, interpreted, three rounds, two runs): a delivery
+takes 7.0 and 7.1 us of CPU here, 10.1 and 9.4 in the bare broadcast, 9.5 and 9.0 in mosquitto, and
+`send` alone 5.1 and 5.3. Of the 1.9 us between, 0.6 are the publish itself (its JSON, its limits,
+its sync to disk: 570 us for 1,000 deliveries); the rest is the loop over those who read as one
+(`apps/pubsub/reading_group.py`), and a kernel that does other things too. `send` is dearer on such
+a machine: its part is 3.3 us where its reader is awake already, and 5 where it has to be woken.
 """
 
 from __future__ import annotations

@@ -15,9 +15,11 @@ from statistics import median
 
 import pytest
 
+from sluicegate.apps.pubsub.reading_group import GROUP_MIN
 from sluicegate.client.pubsub import PubSubClient, PubSubPage
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.process import Subscriber
+from tests.apps.pubsub.socket import talk
 from tests.engines.child import until
 
 ANN = token_of("ann")
@@ -233,6 +235,29 @@ def test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else(
         until(lambda: n2.ask(at, token=ANN)[0] == 200, "the other node to know that n1 is back")
         page = n2.history(dead, after=positions[1], token=ANN)
         assert [one["data"] for one in page["messages"]] == [2, 3, 4, "last", "again"]
+
+
+def test_many_sockets_at_another_node_are_told_of_a_home_that_dies_and_go_on_when_it_is_back(
+    cluster: PubSubCluster,
+) -> None:
+    channel = cluster.channel_at("n1", prefix="many")
+    n2 = cluster.nodes["n2"]
+    with ExitStack() as stack:
+        readers = [stack.enter_context(talk(n2, ANN)) for _ in range(2 * GROUP_MIN)]
+        for one in readers:
+            one.ask("subscribe", channel=channel)
+        for number in range(10):
+            n2.accept(channel, number, ANN)
+        assert all(one.take(10) == list(range(10)) for one in readers)
+        cluster.nodes["n1"].child.kill()
+        for one in readers:
+            told = one.next()
+            assert (told["type"], told["lost"]) == ("gap", 0)
+        cluster.restart("n1")
+        until(lambda: n2.publish(channel, "again", ANN)[0] == 200, "n1 to be back")
+        for number in range(10):
+            n2.accept(channel, number, ANN)
+        assert all(one.take(11) == ["again", *range(10)] for one in readers)
 
 
 def test_a_home_that_hangs_slows_nothing_that_is_at_home_elsewhere(cluster: PubSubCluster) -> None:

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
+from sluicegate.apps.pubsub.reading_group import GROUP_MIN
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
 from tests.apps.pubsub.socket import Talk, talk, url_of
 from tests.apps.pubsub.test_whole import ANN, BOB, UNLIMITED, access_of
@@ -90,6 +91,26 @@ def test_lost_continuity_is_told(tmp_path: Path) -> None:
                 "lost": None,
             }
             assert len(client.take(len(kept))) == len(kept)
+
+
+def test_many_who_subscribe_hear_all_of_it_between_the_replies_to_what_they_ask(
+    server: PubSubProcess,
+) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(talk(server)) for _ in range(2 * GROUP_MIN)]
+        for one in clients:
+            one.ask("subscribe", channel="many")
+        for turn in range(8):
+            asked = [
+                one.send("publish", channel="many", data=f"{turn}/{number}" + "x" * 2_000)
+                for number, one in enumerate(clients)
+            ]
+            heard = []
+            for one, request_id in zip(clients, asked, strict=True):
+                told = [one.next() for _ in range(len(clients) + 1)]
+                assert sum(reply.get("id") == request_id for reply in told) == 1
+                heard.append([reply["position"] for reply in told if reply["type"] == "message"])
+            assert all(one == sorted(heard[0]) for one in heard)
 
 
 def test_who_unsubscribes_hears_no_more(server: PubSubProcess) -> None:

@@ -9,6 +9,7 @@ histories            the parts of the log that have their home here
 presence             who is in a channel
 service              publish, subscribe and read, each with its limits
 top, accounts_view   accounts over the nodes, live; demo is a cluster to look at
-session, fan_out     a WebSocket connection; what is written to them all
+session, send_pace   a WebSocket connection, and what it may be sent in a second
+fan_out              what is written to them all; reading_group is what those have who are as far
 handler, page, app   HTTP and server-sent events; the page; the parts in their order
 """

@@ -23,8 +23,9 @@ from sluicegate.apps.pubsub.metrics import of_accounts, of_cluster, of_messages,
 from sluicegate.apps.pubsub.node_settings import master_settings, peer_settings, suppress_settings
 from sluicegate.apps.pubsub.nodes import Nodes
 from sluicegate.apps.pubsub.presence import GRACE_S, Presence
+from sluicegate.apps.pubsub.send_pace import SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
+from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.apps.pubsub.usage_file import UsageSaver
 from sluicegate.cluster.account_limiter import AccountLimiter
@@ -122,11 +123,11 @@ class PubSubApp(App[PubSubSettings]):
             settings.channel_ratio,
             found=self.members.found,
         )
-        self.fan_out = FanOut()
-        self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self._session_bounds = SessionBounds(
             settings.subscriptions_max, settings.sent_rate, settings.sent_bytes
         )
+        self.fan_out = FanOut(self._session_bounds, self.clock)
+        self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self.node_sockets = WebSocketDoor(self.clock, _node_sockets(settings), (SUBPROTOCOL,))
         self._node_bounds = SessionBounds(settings.channels_max, 0, 0)
 

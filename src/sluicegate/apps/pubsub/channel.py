@@ -2,7 +2,8 @@
 
 A subscriber has no queue: it is a place in the channel's messages, and takes what comes after it
 when its connection has room. So what a slow one costs does not grow. When the history lets go of
-what it had not read, it gets a `Gap` in place of that, then what is left.
+what it had not read, it gets a `Gap` in place of that, then what is left. Those that have taken
+what there is may be one reader (`reading_group.py`), and are not woken meanwhile.
 
 Positions rise from message to message over all channels of a service, and survive a restart.
 Those of two nodes never agree: a node of a cluster counts in steps of `STRIDE`, from a tag of its
@@ -77,8 +78,7 @@ class Channel:
     """One channel. `cut` is the last position that it may have had and has no more."""
 
     __slots__ = (
-        "bucket", "cut", "key", "messages", "newest", "pending", "readers", "removed", "share",
-        "subscribers",
+        "bucket", "cut", "key", "messages", "pending", "readers", "removed", "share", "subscribers",
     )  # fmt: skip
 
     def __init__(self, key: ChannelKey, cut: int, bucket: TokenBucket | None) -> None:
@@ -87,10 +87,9 @@ class Channel:
         self.bucket = bucket
         self.share: ChannelShare | None = None
         self.messages: deque[Message] = deque()
-        self.newest: tuple[Message, ...] = ()  # the last one, as all who have read the rest take it
         self.removed = 0  # from the front of `messages`, ever
         self.pending = 0  # published, and not durable yet
-        self.subscribers: set[Subscription] = set()
+        self.subscribers: dict[Subscription, None] = {}  # in the order in which they are woken
         self.readers = 0  # for whom they read; a node does so for several
 
     @property
@@ -101,7 +100,6 @@ class Channel:
     def append(self, message: Message) -> None:
         """Add a message, and wake who waits for one."""
         self.messages.append(message)
-        self.newest = (message,)
         for subscriber in self.subscribers:
             subscriber.wake.set()
 
@@ -151,9 +149,13 @@ class Channel:
             index = self.index_behind(after, newest, foreign=foreign)
             position = after if gap is None else min(after, gap.before - 1)
         subscription = Subscription(self, self.removed + index, position, gap)
-        self.subscribers.add(subscription)
+        self.subscribers[subscription] = None
         self.readers += 1
         return subscription
+
+    def wake_first(self, subscription: Subscription) -> None:
+        """Wake it before all others, who so find it as far as they are."""
+        self.subscribers = {subscription: None} | self.subscribers
 
     def _index_after(self, position: int) -> int:
         messages = self.messages
@@ -172,10 +174,34 @@ class Wake(Protocol):
         """The channel's home is another one now: what comes next is there."""
 
 
+class Taker(Protocol):
+    """What takes for several readings."""
+
+    def remove(self, reading: ChannelReading) -> None:
+        """Have it take by itself again, from where it is."""
+
+
 class ChannelReading(Protocol):
-    """Where one who reads along is in a channel, wherever the channel is."""
+    """Where one who reads along is in a channel, wherever the channel is.
+
+    While something takes for it, its own position is behind.
+    """
 
     wake: Wake
+
+    @property
+    def place(self) -> Subscription | None:
+        """Where it reads along here; None if what comes next comes from elsewhere."""
+        ...
+
+    def hand_over(self, taker: Taker) -> None:
+        """Have something else take for it."""
+
+    def take_alone(self) -> None:
+        """Have nothing else take for it."""
+
+    def read_on(self, next_number: int, position: int) -> None:
+        """Take by itself again, from there on."""
 
     @property
     def key(self) -> ChannelKey:
@@ -225,14 +251,17 @@ def _position_of(message: Message) -> int:
 class Subscription:
     """Where one subscriber is in a channel."""
 
-    __slots__ = ("_gap", "_next", "_open", "channel", "position", "readers", "wake")
+    __slots__ = (
+        "_gap", "_open", "_taker", "channel", "next_number", "position", "readers", "wake",
+    )  # fmt: skip
 
     def __init__(self, channel: Channel, next_number: int, position: int, gap: Gap | None) -> None:
         self.channel = channel
         self.readers = 1
         self._open = True
         self.wake: Wake = NOBODY
-        self._next = next_number  # counted over all that the channel ever had
+        self._taker: Taker | None = None
+        self.next_number = next_number  # counted over all that the channel ever had
         self.position = position  # of the last that was taken
         self._gap = gap
 
@@ -245,6 +274,36 @@ class Subscription:
     def begun(self) -> None:
         """It has."""
         return
+
+    @property
+    def place(self) -> Subscription:
+        """This is it."""
+        return self
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has taken all that there is."""
+        channel = self.channel
+        return self.next_number == channel.removed + len(channel.messages) and self._gap is None
+
+    def hand_over(self, taker: Taker) -> None:
+        """Be woken no more, until `read_on`."""
+        self._taker = taker
+        self.channel.subscribers.pop(self, None)
+
+    def take_alone(self) -> None:
+        """Have nothing else take for it."""
+        if self._taker is not None:
+            self._taker.remove(self)
+
+    def read_on(self, next_number: int, position: int) -> None:
+        """Take by itself again, from there on."""
+        self._taker = None
+        self.next_number, self.position = next_number, max(self.position, position)
+        if self._open:
+            self.channel.subscribers[self] = None
+            if not self.caught_up:
+                self.wake.set()
 
     def interrupt(self) -> None:
         """Have a gap in which nothing is lost so far, before what comes next."""
@@ -264,22 +323,17 @@ class Subscription:
         At most `count` messages, and none after those that reach `bytes_max`.
         """
         channel = self.channel
-        newest = channel.removed + len(channel.messages)
-        if self._next == newest - 1 and self._gap is None and channel.messages and count > 0:
-            self._next = newest
-            self.position = channel.newest[0].position
-            return channel.newest
         pieces: list[Piece] = []
         if self._gap is not None:
             pieces.append(self._gap)
             self._gap = None
-        lost = channel.removed - self._next
+        lost = channel.removed - self.next_number
         if lost > 0:
             pieces.append(Gap(self.position, channel.cut + 1, lost))
-            self._next, self.position = channel.removed, channel.cut
+            self.next_number, self.position = channel.removed, channel.cut
         # By index: a deque is quick near its ends, and most take from the newest.
         messages = channel.messages
-        at, size, end = self._next - channel.removed, 0, len(messages)
+        at, size, end = self.next_number - channel.removed, 0, len(messages)
         end = min(at + count, end)
         while at < end and size < bytes_max:
             message = messages[at]
@@ -287,7 +341,7 @@ class Subscription:
             self.position = message.position
             size += message.size
             at += 1
-        self._next = at + channel.removed
+        self.next_number = at + channel.removed
         if at < len(messages):
             self.wake.set()
         return pieces
@@ -296,4 +350,5 @@ class Subscription:
         """Read no more."""
         self.count_readers(0)
         self._open = False
-        self.channel.subscribers.discard(self)
+        self.take_alone()
+        self.channel.subscribers.pop(self, None)

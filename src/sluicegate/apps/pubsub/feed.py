@@ -30,6 +30,7 @@ from sluicegate.apps.pubsub.channel import (
     Message,
     Piece,
     Subscription,
+    Taker,
     Wake,
 )
 from sluicegate.apps.pubsub.history import make_message
@@ -188,7 +189,9 @@ class Feed:
 class RemoteReading:
     """Where one who reads here is in a channel whose home is another node."""
 
-    __slots__ = ("_closed", "_feed", "_gap", "_page", "_place", "_task", "position", "wake")
+    __slots__ = (
+        "_closed", "_feed", "_gap", "_page", "_place", "_taker", "_task", "position", "wake",
+    )  # fmt: skip
 
     def __init__(self, feed: Feed, after: int) -> None:
         self.wake: Wake = NOBODY
@@ -197,6 +200,7 @@ class RemoteReading:
         self._gap: Gap | None = None
         self._page: deque[Piece] = deque()
         self._place: Subscription | None = None
+        self._taker: Taker | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         feed.add(self)
@@ -228,8 +232,35 @@ class RemoteReading:
             return self._take_page(count, bytes_max)
         return () if self._place is None else self._take_place(count, bytes_max)
 
+    @property
+    def place(self) -> Subscription | None:
+        """In the feed, if the feed is as far as this."""
+        place = self._place
+        if place is None or self._gap is not None or self._page:
+            return None
+        return None if place.position < self.position else place
+
+    def hand_over(self, taker: Taker) -> None:
+        """Have something else take for it."""
+        assert self._place is not None
+        self._taker = taker
+        self._place.hand_over(taker)
+
+    def take_alone(self) -> None:
+        """Have nothing else take for it."""
+        if self._taker is not None:
+            self._taker.remove(self)
+
+    def read_on(self, next_number: int, position: int) -> None:
+        """Take by itself again, from there on."""
+        self._taker = None
+        self.position = max(self.position, position)
+        if self._place is not None:
+            self._place.read_on(next_number, position)
+
     def interrupt(self) -> None:
         """The home does not answer; nothing is lost by that."""
+        self.take_alone()
         if self.position != NOW:
             self._gap = Gap(self.position, self.position + 1, 0)
             self.wake.set()
@@ -238,6 +269,7 @@ class RemoteReading:
         """Read the home's history from here on, until the feed has what follows."""
         if self.position == NOW:  # it has not begun, and will with what the feed has then
             return
+        self.take_alone()
         if self._place is not None:
             self._place.close()
             self._place = None
@@ -246,6 +278,7 @@ class RemoteReading:
 
     def close(self) -> None:
         """Read no more."""
+        self.take_alone()
         self._closed = True
         if self._task is not None:
             self._task.cancel()

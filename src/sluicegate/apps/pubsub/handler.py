@@ -21,14 +21,9 @@ from typing import Final, final
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
 from sluicegate.apps.pubsub.presence import Owner, Place
+from sluicegate.apps.pubsub.send_pace import TAKEN_BYTES, TAKEN_MAX
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import (
-    POSITION_MAX,
-    READ_MAX,
-    TAKEN_BYTES,
-    TAKEN_MAX,
-    members_view,
-)
+from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, members_view
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler

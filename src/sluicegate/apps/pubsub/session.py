@@ -21,9 +21,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.apps.pubsub.channel import NOBODY, NOW, ChannelKey, ChannelReading, Subscription
+from sluicegate.apps.pubsub.channel import (
+    NOBODY,
+    NOW,
+    ChannelKey,
+    ChannelReading,
+    Gap,
+    Subscription,
+)
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
+from sluicegate.apps.pubsub.send_pace import TAKEN_MAX, SendPace, SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
@@ -34,17 +42,14 @@ from sluicegate.doors.http.identity import reply_to
 from sluicegate.doors.http.message import problem
 from sluicegate.doors.websocket.protocol import text_frame
 from sluicegate.doors.websocket.session import Socket
-from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json, whole_of
 
 SUBPROTOCOL: Final = "sluicegate.pubsub.v1"
 POSITION_MAX: Final = (1 << 53) - 1
 READERS_MAX: Final = 1 << 32
 ID_MAX: Final = 1 << 53
-TAKEN_MAX: Final = 64  # messages of a channel that are written at once
 READ_MAX: Final = 1_000  # messages of history in a reply
 READ_BYTES: Final = 1 << 20  # after so many of them no more are
-TAKEN_BYTES: Final = 64 << 10  # after so many of them no more are
 _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     kind: {name: name for name in ("type", "id", "channel", *more)}
@@ -61,14 +66,6 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     )
 }
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
-
-
-class SessionBounds(NamedTuple):
-    """Of one connection; 0 is no limit."""
-
-    subscriptions_max: int
-    messages_per_s: int  # that it is sent
-    bytes_per_s: int
 
 
 class _Place(NamedTuple):
@@ -107,9 +104,9 @@ class PubSubSession:
     """What an account says and hears on one connection."""
 
     __slots__ = (
-        "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_moves", "_names", "_of_node", "_owner", "_service", "_socket", "_subscriptions",
-        "_taken_bytes", "_taken_max", "_tasks", "_waiting",
+        "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identity", "_max", "_moves",
+        "_names", "_of_node", "_owner", "_pace", "_service", "_socket", "_subscriptions", "_tasks",
+        "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -132,14 +129,7 @@ class PubSubSession:
         self._fan_out = fan_out
         self._clock = clock
         self._max = bounds.subscriptions_max
-        # At once no more than a second's worth.
-        self._taken_max = min(TAKEN_MAX, bounds.messages_per_s or TAKEN_MAX)
-        self._taken_bytes = min(TAKEN_BYTES, bounds.bytes_per_s or TAKEN_BYTES)
-        self._buckets = tuple(
-            (TokenBucket(rate, _US, debt_max=1 << 30), cost)
-            for cost, rate in enumerate((bounds.messages_per_s, bounds.bytes_per_s))
-            if rate
-        )
+        self._pace = SendPace(bounds)
         self._subscriptions: dict[str, ChannelReading] = {}
         self._names: dict[ChannelReading, str] = {}  # what the client calls their channels
         self._waiting: dict[ChannelReading, None] = {}  # those that have something, in their order
@@ -307,6 +297,9 @@ class PubSubSession:
             subscription.count_readers(readers)
         if before is not None:
             self._forget(before)
+        if self._pace.limited:  # which holds for all channels together
+            for other in self._subscriptions.values():
+                other.take_alone()
         self._subscriptions[channel] = subscription
         self._names[subscription] = channel
         if subscription.begun is None:
@@ -365,6 +358,7 @@ class PubSubSession:
         if self._of_node:
             subscription.interrupt()  # it finds out by itself
             return
+        subscription.take_alone()
         subscription.wake = NOBODY
         self._waiting.pop(subscription, None)
         task = asyncio.get_running_loop().create_task(self._follow(subscription))
@@ -388,38 +382,41 @@ class PubSubSession:
             self._awake = True
             self._fan_out.wake(self)
 
-    def send_some(self) -> None:
+    def send_some(self, left: int) -> int:
         """Send what one subscription has, as far as there is room; the next one comes after others.
 
         Many connections of the same channel then take the same messages.
         """
         self._awake = False
         waiting = self._waiting
+        pace = self._pace
+        if pace.charged:
+            self._keep_pace(0, 0)
         if not waiting or self._socket.blocked or self._asleep_until:
-            return
+            return 1
         if len(waiting) == 1:
             subscription, _ = waiting.popitem()
         else:
             subscription = next(iter(waiting))
             del waiting[subscription]
-        pieces = subscription.take(self._taken_max, self._taken_bytes)  # wakes us, if more
+        pieces = subscription.take(pace.taken_max, pace.taken_bytes)  # wakes us, if more
         if pieces:
-            frames = self._fan_out.frames_of(subscription.key, pieces, self._names[subscription])
-            self._socket.send_now(frames)
-            if self._buckets:
-                self._keep_pace((len(pieces), len(frames)))
+            fan_out, socket = self._fan_out, self._socket
+            frames = fan_out.frames_of(subscription.key, pieces, self._names[subscription])
+            fan_out.delivered += len(pieces) - isinstance(pieces[0], Gap)
+            socket.send_now(frames)
+            if pace.limited:
+                self._keep_pace(len(pieces), len(frames))
+            may_join = len(self._subscriptions) == 1 or not pace.limited
+            if may_join and not (waiting or self._of_node or self._asleep_until or socket.blocked):
+                fan_out.join(subscription, socket, pace)
         if waiting:
             self._wake()
+        return 1
 
-    def _keep_pace(self, sent: tuple[int, int]) -> None:
-        """Send more later, if these messages and bytes were more than may be sent."""
-        now_us = self._clock.now_us()
-        delay_us = 0
-        for bucket, cost in self._buckets:
-            bucket.settle(sent[cost], now_us)
-            verdict = bucket.take(0, now_us)
-            if not verdict.allowed:
-                delay_us = max(delay_us, verdict.retry_after_us)
+    def _keep_pace(self, messages: int, size: int) -> None:
+        """Send more later, if these were more than may be sent."""
+        delay_us = self._pace.spend(messages, size, self._clock.now_us())
         if delay_us:
             loop = asyncio.get_running_loop()
             self._asleep_until = loop.call_later(delay_us / _US, self._end_rest)

@@ -5,11 +5,15 @@ What is read is parsed in portions, each of which waits for a turn where others 
 may is read later. A client that does not read is not written to: its session is told when it has
 caught up. Replies to what it asked for are still written, and it is not read meanwhile, so there
 are no more of them than may be under way.
+
+Who sends the same to many need not hand it to each one's transport: as long as that has nothing to
+write, what is written to its descriptor comes in the same order, and at half the price.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Final, cast, final
 from typing import Protocol as Promise
 
@@ -62,9 +66,9 @@ class WebSocketProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_abort_at_s", "_at", "_blocked", "_bytes", "_caller", "_class", "_codec", "_door",
-        "_draining", "_ending", "_ends_soon", "_frames", "_heard", "_message", "_message_since_s",
-        "_open", "_out", "_paused", "_pinged", "_session", "_settings", "_share", "_silent_since_s",
-        "_transport", "_unparsed", "_working",
+        "_draining", "_ending", "_ends_soon", "_file", "_frames", "_heard", "_message",
+        "_message_since_s", "_open", "_out", "_paused", "_pinged", "_session", "_settings",
+        "_share", "_silent_since_s", "_transport", "_unparsed", "_working", "descriptor",
     )  # fmt: skip
 
     def __init__(self, door: _Door, identity: Identity | None, open_session: OpenSession) -> None:
@@ -84,6 +88,8 @@ class WebSocketProtocol(asyncio.Protocol):
         self._message_since_s = _NEVER
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
+        self.descriptor = -1  # -1 too while `_out` or the transport has something to write
+        self._file = -1
         self._working = False
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -102,6 +108,7 @@ class WebSocketProtocol(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._settings.unread_bytes_max)
+        self._file = _file_of(self._transport)
         self._door.counts.open += 1
         self._door.counts.opened += 1
 
@@ -135,6 +142,7 @@ class WebSocketProtocol(asyncio.Protocol):
         """End the session."""
         self._transport = None
         self._ending = True
+        self.descriptor = -1
         self._unparsed = b""
         self._message = None
         self._out.clear()
@@ -153,6 +161,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._ending:
             return
         self._out.append(frames)
+        self.descriptor = -1
         if not self._ends_soon:
             self._ends_soon = True
             self._door.turns.at_end(self.flush)
@@ -164,7 +173,23 @@ class WebSocketProtocol(asyncio.Protocol):
             self._out.append(frames)
             self.flush()
         elif not self._ending and not transport.is_closing():
-            transport.write(frames)
+            if self._file < 0 or transport.get_write_buffer_size():
+                transport.write(frames)
+                return
+            self.descriptor = self._file
+            try:
+                written = os.write(self._file, frames)
+            except OSError:  # it takes nothing now, or nothing any more: the transport finds out
+                written = 0
+            if written < len(frames):
+                self.send_rest(frames[written:])
+
+    def send_rest(self, rest: bytes) -> None:
+        """Send what the descriptor did not take."""
+        self.descriptor = -1
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(rest)
 
     def flush(self) -> None:
         """Send what is to be sent."""
@@ -173,6 +198,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._out and transport is not None:
             out = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
+            self.descriptor = -1
             if not transport.is_closing():
                 transport.write(out)
 
@@ -320,6 +346,7 @@ class WebSocketProtocol(asyncio.Protocol):
             counts[int(sent.code)] = counts.get(int(sent.code), 0) + 1
         self.flush()
         self._ending = True
+        self.descriptor = -1
         self._unparsed = b""
         self._message = None
         transport = self._transport
@@ -343,3 +370,12 @@ class WebSocketProtocol(asyncio.Protocol):
                 transport.pause_reading()
             else:
                 transport.resume_reading()
+
+
+def _file_of(transport: asyncio.Transport) -> int:
+    """The descriptor of a transport that writes to it what it is given, and waits for nothing."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("ssl_object") is not None:
+        return -1
+    file: int = sock.fileno()
+    return -1 if file < 0 or os.get_blocking(file) else file

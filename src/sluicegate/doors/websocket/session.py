@@ -10,6 +10,15 @@ class Socket(Protocol):
     """One connection, as a session sees it."""
 
     @property
+    def descriptor(self) -> int:
+        """Where whole frames may be written at once, and then what is left of them by `send_rest`.
+
+        -1 where they may not, since others wait or are enciphered; `send_now` may find that they
+        do no more.
+        """
+        ...
+
+    @property
     def blocked(self) -> bool:
         """Whether more is unread than may be; then nothing more should be sent but replies."""
         ...
@@ -19,6 +28,9 @@ class Socket(Protocol):
 
     def send_now(self, frames: bytes) -> None:
         """Send them, and what was to be sent before, at once: who sends to many in a turn does."""
+
+    def send_rest(self, rest: bytes) -> None:
+        """Send what the descriptor did not take."""
 
     def proceed(self) -> None:
         """Read on: something that was under way is answered."""
