@@ -49,8 +49,29 @@ def test_the_demonstration_holds_who_is_over_refuses_nobody_else_and_leaves_noth
         demo.stop()
 
 
-def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sluicegate.cli", "pubsub", "cluster", "-n", "0"]
+def test_the_sources_first_attempt_swings_from_everything_to_nothing(tmp_path: Path) -> None:
+    flags = ["-n", "2", "--rate", "40", "--plain", "--every", "1", "--seconds", "120"]
+    form = ["--estimate", "linear", "--suppression", "coin", "--node-ratio", "0"]
+    command = [sys.executable, "-m", "sluicegate.cli", "pubsub", "cluster", *flags, *form]
+    demo = Child("demonstration", command, tmp_path / "demo.log")
+
+    def admitted() -> list[float]:
+        found = re.findall(r"^  over +[\d,.]+ +([\d,.]+) ", demo.log.read_text(), re.MULTILINE)
+        return [float(one.replace(",", "")) for one in found]
+
+    try:
+        until(lambda: any(one > 200 for one in admitted()), "no limit", children=[demo])
+        until(lambda: admitted()[-2:] == [0, 0], "nothing for seconds", children=[demo])
+    finally:
+        os.kill(demo.pid, signal.SIGINT)
+        assert demo.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"), [(["-n", "0"], "-n: 0"), (["--estimate", "x"], "--estimate: 'x'")]
+)
+def test_what_cannot_be_started_is_refused(tmp_path: Path, flags: list[str], why: str) -> None:
+    command = [sys.executable, "-m", "sluicegate.cli", "pubsub", "cluster", *flags]
     child = Child("demonstration", command, tmp_path / "demo.log")
     assert child.wait(30) == 2
-    assert "-n: 0" in child.log.read_text()
+    assert why in child.log.read_text()

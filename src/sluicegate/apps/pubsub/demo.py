@@ -29,6 +29,7 @@ from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.policies.access import token_digest
 from sluicegate.service.command import new_token, reader_of
+from sluicegate.service.settings import settings_from
 
 OVER: Final = "over"
 FAIR: Final = "fair"
@@ -38,11 +39,15 @@ TICK_S: Final = 0.01
 UNDER_WAY_MAX: Final = 2_000  # publishes that wait for their answer; more are not sent
 CHANNELS: Final = 50
 MOVES_S: Final = 2.0  # between two nodes that the one that conforms publishes at
+NODE_FLAGS: Final = ("--estimate", "--suppression", "--report-s", "--node-ratio")
 EXAMPLES: Final = """\
 examples:
   sluicegate pubsub cluster                    five nodes
   sluicegate pubsub cluster -n 3 --rate 500    three, and 500 messages/s an account
   sluicegate pubsub cluster --plain            lines, not in place
+
+the source's first attempt, which swings between too much and nothing (--report-s 2: slowly):
+  sluicegate pubsub cluster --estimate linear --suppression coin --node-ratio 0
 
 While it runs, end a node: its process number is printed. `sluicegate pubsub top`, curl and the page
 work with the address and the token that it prints.
@@ -78,6 +83,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.0, metavar="S", help="end after so long (0: at Ctrl-C)"
     )
+    for flag in NODE_FLAGS:
+        parser.add_argument(flag, metavar="...", help="of each node, as of `sluicegate pubsub`")
     add_view_flags(parser)
 
 
@@ -93,7 +100,12 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
             raise BadValue(flag, value, f"give a number from {least:,} to {most:,}")
     check_view_flags(arguments)
     place = sys.stdout if out is None else out
-    with suppress(KeyboardInterrupt), _started(arguments.n, arguments.rate) as cluster:
+    flags = ["--account-rate", str(arguments.rate)]
+    for flag in NODE_FLAGS:
+        value = getattr(arguments, flag[2:].replace("-", "_"))
+        flags += [] if value is None else [flag, value]
+    settings_from(PubSubSettings, *flags)
+    with suppress(KeyboardInterrupt), _started(arguments.n, flags) as cluster:
         for line in _greeting(cluster, arguments):
             place.write(f"{line}\n")
         place.flush()
@@ -102,10 +114,10 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
 
 
 @contextmanager
-def _started(count: int, rate: int) -> Iterator[_DemoCluster]:
+def _started(count: int, flags: Sequence[str]) -> Iterator[_DemoCluster]:
     """Nodes that serve, and are gone at the end with all that they kept."""
     with TemporaryDirectory(prefix="sluicegate-pubsub-", ignore_cleanup_errors=True) as name:
-        cluster = _prepared(Path(name), count, rate)
+        cluster = _prepared(Path(name), count, flags)
         with ExitStack() as stack:
             # A pool of its own for each: one that ends takes its pool with it.
             for node in cluster.nodes:
@@ -126,7 +138,7 @@ def _end_nodes(cluster: _DemoCluster) -> None:
                 os.kill(pid, signal.SIGTERM)
 
 
-def _prepared(folder: Path, count: int, rate: int) -> _DemoCluster:
+def _prepared(folder: Path, count: int, flags: Sequence[str]) -> _DemoCluster:
     names = [f"n{number + 1}" for number in range(count)]
     ports = _free_ports(count)
     node_tokens = {name: new_token() for name in names}
@@ -150,8 +162,7 @@ def _prepared(folder: Path, count: int, rate: int) -> _DemoCluster:
             (
                 "--listen", f"127.0.0.1:{port}", "--access", str(access), "--log", "warning",
                 "--node", name, "--members", members, "--node-token", node_tokens[name],
-                "--history", str(folder / name), "--account-rate", str(rate),
-                "--channel-rate", "0", "--grace-s", "1",
+                "--history", str(folder / name), "--channel-rate", "0", "--grace-s", "1", *flags,
             ),
         )
         for name, port in zip(names, ports, strict=True)
