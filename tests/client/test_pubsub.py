@@ -273,3 +273,11 @@ def test_threads_publish_and_receive(tmp_path: Path) -> None:
             assert received.position == position
             with pytest.raises(TimeoutError):
                 received.next(20)
+            client.publish("news", "last")
+            last = received.next()
+            assert isinstance(last, PubSubMessage)
+            assert last.data == "last"
+        page = client.read("news", after=before)
+        assert [one.data for one in page.messages] == ["after", "last"]
+        assert client.connected
+        assert client.warnings == ()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, final
 
-from sluicegate.client.pubsub import ChannelSubscription, PubSubClient, PubSubMember, Received
+from sluicegate.client.pubsub import (
+    ChannelSubscription,
+    PubSubClient,
+    PubSubMember,
+    PubSubPage,
+    Received,
+)
 from sluicegate.stores.thread_bridge import ThreadBridge
 
 _SLICE_MS = 10_000  # of a wait for a message; a thread that waits looks up so often
@@ -23,6 +30,20 @@ class SyncPubSubClient:
     def publish(self, channel: str, data: Any, *, timeout_ms: float | None = None) -> int:
         """Return the message's position when it is durable; as `PubSubClient.publish`."""
         return self._bridge.run(lambda client: client.publish(channel, data, timeout_ms=timeout_ms))
+
+    def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:
+        """Messages that were accepted before; as `PubSubClient.read`."""
+        return self._bridge.run(lambda client: client.read(channel, after, count))
+
+    @property
+    def warnings(self) -> Sequence[Mapping[str, Any]]:
+        """What the account has nearly used up, as the last publish that was accepted said it."""
+        return self._bridge.run(_warnings_of)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._bridge.run(_is_connected)
 
     def enter(self, channel: str, member: str, data: Any = None) -> int:
         """Be in a channel; as `PubSubClient.enter`."""
@@ -92,16 +113,16 @@ class SyncSubscription:
         return self
 
     def __next__(self) -> Received:
-        while True:
-            try:
-                return self.next(_SLICE_MS)
-            except TimeoutError:
-                continue
+        return self.next()
 
-    def next(self, timeout_ms: float) -> Received:
+    def next(self, timeout_ms: float | None = None) -> Received:
         """The next message or loss; `TimeoutError` if there is none in time."""
         inner = self._entered()
-        return self._bridge.run(lambda _: inner.next(timeout_ms))
+        if timeout_ms is not None:
+            return self._bridge.run(lambda _: inner.next(timeout_ms))
+        while True:
+            with suppress(TimeoutError):
+                return self._bridge.run(lambda _: inner.next(_SLICE_MS))
 
     @property
     def position(self) -> int | None:
@@ -112,3 +133,11 @@ class SyncSubscription:
         if self._inner is None:
             raise RuntimeError("a subscription is entered first: with client.subscribe(...) as it")
         return self._inner
+
+
+async def _warnings_of(client: PubSubClient) -> Sequence[Mapping[str, Any]]:
+    return client.warnings
+
+
+async def _is_connected(client: PubSubClient) -> bool:
+    return client.connected
