@@ -107,6 +107,16 @@ def test_results_leave_the_window_bucket_by_bucket() -> None:
     assert call(breaker, SUCCESS, 10 * SECOND) == OPEN  # 8 of 10
 
 
+def test_successes_leave_it_with_the_bucket_that_they_came_in() -> None:
+    breaker = made(**BY_RATE)
+    call(breaker, SUCCESS, 0)
+    for number in range(12):
+        call(breaker, SUCCESS, SECOND + number)
+    for _ in range(11):  # those of second 1 are still there: 11 of 23
+        assert call(breaker, FAILURE, 11 * SECOND - 1) == CLOSED
+    assert call(breaker, FAILURE, 11 * SECOND) == OPEN  # now they have gone
+
+
 def test_a_long_silence_empties_the_window() -> None:
     breaker = made(**BY_RATE)
     for _ in range(9):

@@ -54,7 +54,8 @@ from sluicegate.kernels.breaker import (
     Circuit,
     CircuitSettings,
 )
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.kernels.native import mypyc_attr
+from sluicegate.policies.call_result import OK, CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import check_ranges, one_of, within, wrong_setting
 
@@ -272,6 +273,7 @@ class Breaker:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class BreakerPermit:
     """The right to one call, to be ended with its result."""
 
@@ -294,7 +296,7 @@ class BreakerPermit:
     def end_with(self, result: CallResult[object], now_us: int) -> bool:
         """End it with the result of the call."""
         kind = result.kind
-        if kind is ResultKind.OK or kind is ResultKind.REJECTED:
+        if kind is OK or kind is ResultKind.REJECTED:
             return self._end(SUCCESS, now_us)
         if result.is_failure or (result.unproven and kind is ResultKind.OVERLOADED):
             return self._end(FAILURE, now_us)

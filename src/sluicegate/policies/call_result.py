@@ -56,6 +56,7 @@ class ResultKind(Enum):
     CANCELLED = "cancelled"
 
 
+OK: Final = ResultKind.OK  # asked for with every call; by its class it is looked up each time
 FAILURES: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
 ADMITS_ALL: Final = 1_000  # permille: what was refused was refused further down
 NOT_BEGUN: Final = (ResultKind.UNREACHED, ResultKind.OVERLOADED, ResultKind.LIMITED)
@@ -117,7 +118,7 @@ class CallResult(Generic[T]):
     @property
     def ok(self) -> bool:
         """Whether there is a value: the backend's own, or a stand-in that is marked so."""
-        return self.kind is ResultKind.OK
+        return self.kind is OK
 
     @property
     def is_failure(self) -> bool:
@@ -136,7 +137,7 @@ class CallResult(Generic[T]):
 
     def unwrap(self) -> T:
         """The value; if there is none, the error is raised."""
-        if self.kind is ResultKind.OK:
+        if self.kind is OK:
             return cast("T", self.value)
         if self.error is not None:
             raise self.error
@@ -149,7 +150,7 @@ class CallResult(Generic[T]):
 
 def result_of_value(value: T) -> CallResult[T]:
     """The result of a call that went well; quicker for plain Python to call than the class."""
-    return CallResult(ResultKind.OK, value)
+    return CallResult(OK, value)
 
 
 def result_of_error(error: Exception) -> CallResult[object] | None:
