@@ -130,15 +130,35 @@ def test_reports_that_are_old_or_broken_count_for_nothing_and_hide_no_other(
         at_ns = recent[0].stat().st_mtime_ns - (FRESH_MS + 1_000) * 1_000_000
         os.utime(recent[1], ns=(at_ns, at_ns))
     (tmp_path / "broken.json").write_bytes(b"\xff{")
+    (tmp_path / "deep.json").write_text("[" * 60_000)
     (tmp_path / "long.json").write_text(json.dumps(["x" * 70_000]))
     fleet.find_bad(0, HOSTS[2])
     fleet.find_bad(1, HOSTS[2])
     (tmp_path / "strange.json").write_text('{"10.0.0.1:80": 1}')
-    assert fleet.look() == [(HOSTS[2],), (HOSTS[2],), ()], "two of five others are too few"
-    for name in ("broken", "long", "strange"):
+    assert fleet.look() == [(HOSTS[2],), (HOSTS[2],), ()], "two of six others are too few"
+    for name in ("broken", "deep", "long", "strange"):
         (tmp_path / f"{name}.json").unlink()
     assert fleet.look() == [(HOSTS[2],)] * 3
     assert not list(tmp_path.glob("old-*")), "what is forgotten is removed"
+
+
+def test_what_is_no_report_in_redis_is_removed_and_hides_no_other(
+    redis_server: RedisServer,
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete("fleet")
+        soon_ms = client.time()[0] * 1_000 + 10 * FRESH_MS
+        odd: dict[str | bytes, str | bytes] = {
+            "a": "x",
+            b"\xff": b"\xff \xff",
+            "later": f"{soon_ms} []",
+        }
+        client.hset("fleet", mapping=odd)
+        client.hset("fleet", "deep", f"{client.time()[0] * 1_000} " + "[" * 60_000)
+        exchange = redis_exchange(client, "fleet", "client-0")
+        redis_exchange(client, "fleet", "client-1")(["10.0.0.1:80"])
+        assert sorted(exchange([]), key=len) == [[], ["10.0.0.1:80"]]
+        assert {*client.hkeys("fleet")} == {b"client-0", b"client-1", b"deep", b"later"}
 
 
 def test_a_view_that_fails_changes_nothing_and_says_why() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sluicegate.contracts.errors import BadValue
@@ -48,9 +49,16 @@ def test_a_source_that_fails_or_names_nobody_leaves_the_hosts_as_they_are(tmp_pa
     assert (names(group), group.failure) == (1, "")
 
 
-def test_a_group_follows_its_source() -> None:
+def test_a_group_follows_its_source_whatever_that_raises() -> None:
     hosts = ["a:1"]
-    group = HostGroup(lambda: list(hosts), refresh_us=1_000)
+    failures: list[Exception] = [httpx.ConnectError("a registry of its own"), KeyError(), OSError()]
+
+    def ask() -> list[str]:
+        if len(hosts) == 2 and failures:
+            raise failures.pop()
+        return list(hosts)
+
+    group = HostGroup(ask, refresh_us=1_000)
 
     async def story() -> None:
         following = asyncio.create_task(group.follow())
@@ -62,3 +70,5 @@ def test_a_group_follows_its_source() -> None:
         await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(story())
+    assert not failures
+    assert not HostGroup(lambda: None).refresh()  # type: ignore[arg-type,return-value] # a bug

@@ -110,7 +110,7 @@ def directory_exchange(directory: str | Path, name: str) -> Exchange:
         reports = []
         for file in path.glob("*.json"):
             try:
-                age_ms = (now_ns - file.stat().st_mtime_ns) // 1_000_000
+                age_ms = abs(now_ns - file.stat().st_mtime_ns) // 1_000_000
                 if age_ms > _FORGOTTEN_MS:
                     file.unlink()
                 elif file != own and age_ms <= FRESH_MS:
@@ -135,12 +135,12 @@ def redis_exchange(client: Any, key: str, name: str) -> Exchange:
         asked.hgetall(key)
         reports, forgotten = [], []
         for field, value in asked.execute()[-1].items():
-            told, at_ms, names = _field(field), *_field(value).split(" ", 1)
-            age_ms = now_ms - int(at_ms)
+            at_ms, _, names = _bytes(value).partition(b" ")
+            age_ms = abs(now_ms - int(at_ms)) if at_ms.isdigit() else _FORGOTTEN_MS + 1
             if age_ms > _FORGOTTEN_MS:
-                forgotten.append(told)
-            elif told != name and age_ms <= FRESH_MS:
-                reports.append(_names(names.encode()))
+                forgotten.append(field)
+            elif _bytes(field) != name.encode() and age_ms <= FRESH_MS:
+                reports.append(_names(names))
         if forgotten:
             client.hdel(key, *forgotten)
         return reports
@@ -148,8 +148,8 @@ def redis_exchange(client: Any, key: str, name: str) -> Exchange:
     return exchange
 
 
-def _field(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 def _names(text: bytes) -> list[str]:
@@ -158,6 +158,6 @@ def _names(text: bytes) -> list[str]:
         return []
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [str(one) for one in found] if isinstance(found, list) else []

@@ -25,7 +25,6 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import Unavailable
 from sluicegate.kernels.outlier import HostVerdict
 from sluicegate.policies.balance import Balance, BalanceSettings
 from sluicegate.policies.outlier import Outlier, OutlierListener, OutlierSettings
@@ -93,8 +92,8 @@ class HostGroup:
         look = next(self._looks)
         try:
             return self._replace(list(self._source()), look)
-        except (OSError, ValueError, Unavailable) as error:
-            self.failure = str(error)
+        except Exception as error:  # of anybody's function; the hosts there are must stay known
+            self.failure = str(error) or type(error).__name__
             return False
 
     async def follow(self) -> None:

@@ -1,6 +1,6 @@
 """Host sources: where the names of a group come from, each a function that returns them.
 
-A source may block (a resolver, a disk) and may raise `OSError`; `HostGroup` calls it where that
+A source may block (a resolver, a disk) and may raise; `HostGroup` calls it where that
 does no harm, and keeps the hosts it has when a source fails or names none. A callback of one's own
 is a source as it stands. A host is written `address:port`, an IPv6 address in brackets.
 """
