@@ -249,3 +249,30 @@ def test_whatever_ends_the_number_stays_within_its_bounds(
 def test_what_cannot_be_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be from 1"):
         PlaceSearch(**bad)
+
+
+def late_ends(search: PlaceSearch, count: int, each_us: int, waits_us: int, inflight: int) -> int:
+    """So many ends that were all too late, one each `each_us`; return the places after them."""
+    for at in range(1, count + 1):
+        search.record(SECOND, SECOND + at * each_us, inflight, late=True, waits_us=waits_us)
+    return search.places
+
+
+def test_where_all_is_too_late_there_are_as_many_as_end_while_callers_wait() -> None:
+    assert late_ends(PlaceSearch(MOST), 8, SECOND // 5, SECOND // 2, MOST) == 1
+    assert late_ends(PlaceSearch(MOST), 8, SECOND // 40, SECOND // 2, MOST) == 15
+
+
+def test_few_ends_that_were_too_late_or_some_beside_a_free_place_change_nothing() -> None:
+    """All within a window, at whose end a try would begin."""
+    assert late_ends(PlaceSearch(MOST), 8, 12_000, SECOND // 2, MOST) == 31
+    assert late_ends(PlaceSearch(MOST), 7, 12_000, SECOND // 2, MOST) == MOST
+    assert late_ends(PlaceSearch(MOST), 8, 12_000, SECOND // 2, MOST - 1) == MOST
+    search = PlaceSearch(MOST)
+    for at in range(1, 9):
+        search.record(0, at * 12_000, MOST, late=at != 4, waits_us=SECOND // 2)
+    assert search.places == MOST
+
+
+def test_all_that_a_stall_held_up_ends_together_and_says_nothing_of_what_is_done() -> None:
+    assert late_ends(PlaceSearch(MOST), MOST, 10, SECOND // 2, MOST) == MOST

@@ -20,6 +20,7 @@ STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
+BACKLOG_US: Final = 16 * US  # 64 units at one slot, with which it begins, and a little
 SCANS_KNOWN_US: Final = 4 * US  # by then it is known what they do to reads
 KNOWN_SHORT_US: Final = 2 * US  # by then the time of work is known
 GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
@@ -69,6 +70,32 @@ def neighbours(*, slots: int = 8, scans_per_s: float = 64.5, quota_ru: int = 200
         slots=slots,
         row_us=500,
     )
+
+
+def slow_slots(slots: int) -> KvRig:
+    """Slots of 200 ms, and at seven times what they can do callers who wait for half a second."""
+    per_s = 7 * slots * 5
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=member.name,
+                arrivals=Poisson(per_s / len(Criticality)),
+                criticality=member,
+                deadline_us=US // 2,
+            )
+            for member in Criticality
+        ),
+        span_us=BACKLOG_US + 20 * US,
+        slots=slots,
+        work_us=200_000,
+    )
+
+
+def slow_goodput(run: KvRun) -> float:
+    """Return the share that they serve of what they can do, once the first backlog is gone."""
+    ends = run.of(BACKLOG_US, run.rig.span_us)
+    can = (run.rig.span_us - BACKLOG_US) * run.rig.slots / run.rig.work_us
+    return sum(one.served for one in ends) / can
 
 
 def read_p99_ms(run: KvRun) -> float:

@@ -24,6 +24,11 @@ tried. What a failed try had is a floor: the next is between the two. While some
 nothing is tried, unless most of what the engine ends is too late for anybody: then there are too
 many places, and a try costs nobody anything.
 
+Where nothing at all is in time there is nothing to lose, and no window to wait for: by Little's law
+what is done in a second times what callers wait is how many may be at work, and `_SPARE` of that is
+had at once. Of an engine that does five a second a window is twelve seconds long, and callers who
+wait for half a second were all too late for a minute.
+
 What counts is what the engine has ended, in time or not: whether it was in time is what the places
 are to bring about, and where nothing is in time there is no other measure.
 
@@ -63,6 +68,8 @@ _REST_US_MAX: Final = 16_000_000
 _ENDS_MIN: Final = 20  # below which a window of a try says nothing, however bad it looks
 _ROUNDS_MAX: Final = 10.0  # times the usual time, for work that takes longer than a window
 _BASE_US_MAX: Final = 3_000_000
+_LATE_MIN: Final = 8  # ends that were too late, one after the other and with all places taken
+_SPARE: Final = 0.75  # of what callers wait, for the work and its line
 
 
 @final
@@ -90,6 +97,8 @@ class PlaceSearch:
         "_growths",
         "_inflight",
         "_late",
+        "_late_run",
+        "_late_since_us",
         "_least_us",
         "_next_us",
         "_rest_us",
@@ -99,6 +108,7 @@ class PlaceSearch:
         "_timed",
         "_timed_us",
         "_usual_us",
+        "_waits_us",
         "accepted",
         "most",
         "places",
@@ -136,15 +146,29 @@ class PlaceSearch:
         self._due_us = 0
         self._ends = self._full = self._busy = self._late = self._timed = 0
         self._inflight = self._timed_us = 0
+        # What was too late, since it was all that ended: how much, since when, and how long whoever
+        # asked would have waited for all of it.
+        self._late_run = self._late_since_us = self._waits_us = 0
 
-    def record(self, began_us: int, now_us: int, inflight: int, *, late: bool = False) -> bool:
+    def record(
+        self,
+        began_us: int,
+        now_us: int,
+        inflight: int,
+        *,
+        late: bool = False,
+        waits_us: int = 0,
+    ) -> bool:
         """Take in work that has ended; return whether `places` has changed.
 
         `inflight` are those at work now, with whoever has taken its place already; `late` is work
-        that nobody waits for any more.
+        that nobody waits for any more, because whoever asked waited for `waits_us` only.
         """
         if self._began_us < 0 or now_us < self._began_us:  # the first, or the clock went back
             self._open(now_us)
+            self._late_run = 0
+        if self._cuts(late and inflight >= self.places, waits_us, now_us):
+            return True
         if self._state == _DRAINING:
             if inflight <= self.places:
                 self._state = _TRYING
@@ -175,6 +199,31 @@ class PlaceSearch:
         else:
             self._look(passed_us, now_us)
         return self.places != places
+
+    def _cuts(self, late: bool, waits_us: int, now_us: int) -> bool:
+        """Whether all that has ended lately was too late; then there are fewer places."""
+        if not late:
+            self._late_run = 0
+            return False
+        if self._late_run == 0:
+            self._late_since_us, self._waits_us = now_us, 0
+        self._late_run += 1
+        self._waits_us += waits_us
+        passed_us = now_us - self._late_since_us
+        if self._late_run < _LATE_MIN or passed_us == 0:
+            return False
+        done = (self._late_run - 1) / passed_us
+        places = max(1, int(_SPARE * done * self._waits_us / self._late_run))
+        self._late_run = 0
+        if self._waits_us == 0 or places * 2 > self.places:
+            return False
+        self._state = _STEADY
+        self._open(now_us)
+        self._floor = 0
+        self._found = places
+        self._set(places)
+        self._next_us = now_us + _REST_US_MAX  # it is in time with these, and a try costs much
+        return True
 
     def _longest_us(self, windows: int) -> float:
         return max(windows * self._span_us, _ROUNDS_MAX * self._usual_us)

@@ -89,7 +89,10 @@ class Places:
         late = left_us is not None and left_us <= 0
         if self._record_in_lane(request, measured.service_us, now_us):
             self._heavy.resize(self._lane.places, now_us)
-        if search.record(now_us - measured.service_us, now_us, queue.inflight, late=late):
+        began_us = now_us - measured.service_us
+        deadline_us = request.deadline_us
+        waits_us = 0 if deadline_us is None else max(1, deadline_us - began_us)
+        if search.record(began_us, now_us, queue.inflight, late=late, waits_us=waits_us):
             places = search.places
             if self._lane.limit(max(1, places // HEAVY_SHARE)):
                 self._heavy.resize(self._lane.places, now_us)
