@@ -56,7 +56,7 @@ def _parse_network(text: str, where: str) -> str:
 
 NETWORK: Final = SettingType(_parse_network, "NETWORK")
 ADDRESS: Final = SettingType(_parse_address, "HOST:PORT")
-LISTEN: Final = Setting("where to listen: gRPC, RESP and HTTP on one port", ADDRESS)
+LISTEN: Final = Setting("where to listen; all that it speaks is on one port", ADDRESS)
 
 
 @dataclass(frozen=True, kw_only=True)
