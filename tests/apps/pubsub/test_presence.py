@@ -123,6 +123,9 @@ def test_members_outlive_their_home_and_go_with_a_node_that_does_not_come_back(
                 return set(members(cluster.nodes["n1"], channel, ANN)) == set(names)
 
             await asyncio.to_thread(until, lambda: left("two", "three"), "one to be gone")
+            at = f"/v1/channels/{channel}/messages"
+            known = lambda: cluster.nodes["n2"].ask(at, token=ANN)[0] == 200  # noqa: E731
+            await asyncio.to_thread(until, known, "the other node to know that the home is back")
             reading = await stack.enter_async_context(two.subscribe(channel, 0, presence=True))
             cluster.nodes["n3"].child.kill()
             await asyncio.to_thread(until, lambda: left("two"), "three to be gone")
