@@ -8,10 +8,8 @@
 It answers reports (`report`, behind the RESP door's `SG.REPORT`), and every `interval_us` reports
 to the masters of its accounts, one report under way a master: what a slow master does not answer
 waits here and is not sent twice. A report that fails says nothing; the policy repeats it, and holds
-what it last heard meanwhile. A peer that has not answered for `gone_us` is master of nothing until
-it answers a probe; who comes after it goes on with the fractions that the nodes have heard. If
-nothing listens where it was, it is dead; else it may be cut off, and what it may admit by itself
-is left to it.
+what it last heard meanwhile. A peer that does not answer (`peer_health.py`) is master of nothing
+until it answers a probe; who comes after it goes on with the fractions that the nodes have heard.
 
 A peer reports in its own name: whoever calls must be granted `report`, be a member, and be
 called as the node it reports for, so that nobody forges another's usage.
@@ -21,14 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import cycle, islice
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.account_usage import AccountUsage
+from sluicegate.cluster.peer_health import PeerHealth
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
@@ -45,9 +43,7 @@ from sluicegate.wire.usage_messages import encode_usage, parse_totals
 _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
-_PROBE_S: Final = 0.25
 _KNOCK_S: Final = 1.0
-_ASKED_MAX: Final = 8  # of the others, at each probe while one does not answer
 
 
 class PeerLink(Protocol):
@@ -101,14 +97,7 @@ class ClusterNode:
         self._usage = usage
         self._usage_s = 0.0  # when it was last reported
         self._usage_under_way: dict[str, asyncio.Task[None]] = {}
-        self.failing: dict[str, str] = {}  # peers that do not answer, and why
-        self._gone_s = gone_us / SECOND_US
-        self._failing_since: dict[str, float] = {}
-        self._probed_s = 0.0
-        self._suspects: set[str] = set()
-        self._rounds: Iterator[str] = iter(())
-        self._dead: set[str] = set()
-        self._chosen: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._health = PeerHealth(gone_us / SECOND_US)
         self._knocks: dict[str, asyncio.Task[None]] = {}
         self._settings = replace(settings, kind="a node of the cluster")
         self._clock = clock
@@ -142,20 +131,17 @@ class ClusterNode:
     def change_peers(self, peers: Mapping[str, Endpoint]) -> None:
         """Take over who is alive, this node left out or not."""
         others = {name: at for name, at in peers.items() if name != self.limiter.name}
-        self._chosen = (frozenset(), frozenset())
         self.limiter.change_members({self.limiter.name, *others}, self._clock.now_us())
-        for name, link in list(self._links.items()):
-            if others.get(name) != link.endpoint:
-                del self._links[name]
-                self._forget_failure(name)
-                closing = asyncio.get_running_loop().create_task(link.close())
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+        moved = [name for name, link in self._links.items() if others.get(name) != link.endpoint]
+        for name in moved:
+            closing = asyncio.get_running_loop().create_task(self._links.pop(name).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         for name, endpoint in others.items():
             if name not in self._links:
                 settings = replace(self._settings, endpoints=(endpoint,))
                 self._links[name] = self._link_to(endpoint, settings, self._chance)
-        self._rounds = cycle(list(self._links))
+        self._health.change(self._links.keys(), moved)
 
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a peer; None for a report from before its last start."""
@@ -178,9 +164,14 @@ class ClusterNode:
         """What was sent and heard so far."""
         return ClusterStats(self._sent, self._answered, self._failed, self._forged)
 
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """Peers that do not answer, and why."""
+        return self._health.failing
+
     def suspect(self, name: str) -> None:
         """Find out whether a peer answers: it owes something else an answer for long."""
-        self._suspects.add(name)
+        self._health.suspect((name,))
 
     def _check(self, node: str, by: Identity) -> None:
         """Refuse what is said in the name of another node, or by none."""
@@ -243,49 +234,38 @@ class ClusterNode:
 
     def _change_live(self) -> None:
         """Choose masters among those that have not failed for too long."""
-        last_s = asyncio.get_running_loop().time() - self._gone_s
-        live = {name for name in self._links if self._failing_since.get(name, last_s + 1) > last_s}
-        gone = self._links.keys() - live
-        dead = self._dead & gone
-        if (frozenset(live), frozenset(dead)) != self._chosen:
-            self._chosen = frozenset(live), frozenset(dead)
-            self.limiter.change_live(live, self._clock.now_us(), dead)
+        choice = self._health.choose(asyncio.get_running_loop().time())
+        if choice is not None:
+            self.limiter.change_live(choice.live, self._clock.now_us(), choice.dead)
             if self._usage is not None:
-                for member in dead:
+                for member in choice.dead:
                     self._usage.forget_node(member)
 
     def _probe(self) -> None:
         """Ask those that fail whether they answer again, and those that may whether they do."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._probed_s < _PROBE_S:
+        loop, health = asyncio.get_running_loop(), self._health
+        if not health.is_probe_due(loop.time()):
             return
-        self._probed_s = now_s
         # Who owes a report may be on the other side of a partition, and so may this node be.
-        self._suspects.update(self.limiter.silent_members(self._clock.now_us()))
-        if self._failing_since.keys() - self._dead:
-            # The network may be divided: who else is out of reach has a part of each account too.
-            self._suspects.update(islice(self._rounds, min(_ASKED_MAX, len(self._links))))
-        asked = (self._failing_since.keys() | self._suspects) & self._links.keys()
-        self._suspects.clear()
-        for member in sorted(asked - self._under_way.keys()):
-            self._send(member, self.limiter.probe())
-        for member in sorted(self._failing_since.keys() - self._knocks.keys()):
-            knock = asyncio.get_running_loop().create_task(self._knock(member))
-            self._knocks[member] = knock
+        health.suspect(self.limiter.silent_members(self._clock.now_us()))
+        for member in health.next_asked():
+            if member not in self._under_way:
+                self._send(member, self.limiter.probe())
+        for member in sorted(health.failing.keys() - self._knocks.keys()):
+            self._knocks[member] = loop.create_task(self._knock(member))
 
     async def _knock(self, member: str) -> None:
         """Find out whether anything listens where a peer was."""
-        link = self._links.get(member)
+        dead = False
         try:
-            if link is not None:
-                async with asyncio.timeout(_KNOCK_S):
-                    await self._knock_at(link.endpoint)
-                self._dead.discard(member)
+            async with asyncio.timeout(_KNOCK_S):
+                await self._knock_at(self._links[member].endpoint)
         except ConnectionRefusedError:
-            self._dead.add(member)
-        except (OSError, TimeoutError):
-            self._dead.discard(member)
+            dead = True
+        except (OSError, TimeoutError, KeyError):  # nobody can tell, or it is no peer any more
+            pass
         finally:
+            self._health.find_dead(member, dead=dead)
             del self._knocks[member]
 
     async def _exchange(self, member: str, link: PeerLink, report: SuppressReport) -> None:
@@ -298,19 +278,12 @@ class ClusterNode:
             elif answer.master == member:
                 self.limiter.receive_factors(member, answer, self._clock.now_us())
             self._answered += 1
-            self._forget_failure(member)
+            if self._health.answer(member):
+                _log.info("%s answers reports", member)
         except (Unavailable, ErrorReply, BadValue) as error:
             self._failed += 1
-            if member in self._links and member not in self.failing:
+            if self._health.fail(member, str(error), asyncio.get_running_loop().time()):
                 _log.warning("%s does not answer reports: %s", member, error)
-                self._failing_since[member] = asyncio.get_running_loop().time()
-                self.failing[member] = str(error)
         finally:
             with suppress(KeyError):
                 del self._under_way[member]
-
-    def _forget_failure(self, member: str) -> None:
-        self._failing_since.pop(member, None)
-        self._dead.discard(member)
-        if self.failing.pop(member, None) is not None:
-            _log.info("%s answers reports", member)
