@@ -69,7 +69,8 @@ class ReadingGroup:
         self._fan_out = fan_out
         self._clock = clock
         self._end = end
-        self._members: dict[ChannelReading, tuple[Socket, SendPace]] = {}
+        self._members: dict[ChannelReading, Socket] = {}
+        self._paces: dict[ChannelReading, SendPace] = {}
         # The pass: who is sent `_frames`, None where one has left; and where it is.
         self._line: list[Socket | None] = []
         self._order: tuple[ChannelReading, ...] = ()
@@ -88,7 +89,7 @@ class ReadingGroup:
         place = reading.place
         if place is not None and place.caught_up and place.next_number == self._place.next_number:
             reading.hand_over(self)
-            self._members[reading] = socket, pace
+            self._members[reading], self._paces[reading] = socket, pace
 
     def remove(self, reading: ChannelReading) -> None:
         """Have it take by itself again, from where it is."""
@@ -126,7 +127,7 @@ class ReadingGroup:
                 continue
             descriptor = socket.descriptor
             if descriptor < 0:
-                self._send_otherwise(socket, line.index(socket, begin))
+                self._send_otherwise(socket, begin)
                 continue
             try:
                 written = write(descriptor, frames)
@@ -155,8 +156,7 @@ class ReadingGroup:
             return False
         self._frames = self._fan_out.frames_of(self._place.key, pieces)
         self._messages = len(pieces)
-        self._line = [socket for socket, _ in self._members.values()]
-        self._order = tuple(self._members)
+        self._line, self._order = list(self._members.values()), tuple(self._members)
         if self._pace.limited:
             delay_us = self._pace.spend(len(pieces), len(self._frames), self._clock.now_us())
             if delay_us:
@@ -164,11 +164,11 @@ class ReadingGroup:
                 self._asleep = loop.call_later(delay_us / _US, self._end_rest)
         return True
 
-    def _send_otherwise(self, socket: Socket, at: int) -> None:
-        """To one that has something else to be sent first, or takes no more."""
+    def _send_otherwise(self, socket: Socket, begin: int) -> None:
+        """To one that is enciphered, has something else to be sent first, or takes no more."""
         if socket.blocked:
             self._fan_out.delivered -= self._messages
-            self._part(self._order[at], served=False)
+            self._part(self._order[self._line.index(socket, begin)], served=False)
         else:
             socket.send_now(self._frames)  # if that was too much, it goes by itself the next time
 
@@ -179,7 +179,8 @@ class ReadingGroup:
                 reading.interrupt()
 
     def _part(self, reading: ChannelReading, *, served: bool) -> None:
-        _, pace = self._members.pop(reading)
+        del self._members[reading]
+        pace = self._paces.pop(reading)
         if pace.limited:
             pace.go_on_from(self._pace, self._clock.now_us())
         place = self._place
