@@ -5,13 +5,14 @@ there, or asked the same client for anything, would hold up every thread or wait
 lock's holder records the change, and whoever has let go of the lock notifies. Only one thread at a
 time does; it hands over what others record meanwhile, so each change is reported once, in order.
 
-A listener that raises ends the call of the thread that notifies; the changes after it are kept for
-the next one. Bounds: `EVENTS_MAX` changes that wait for a slow listener; the oldest are dropped,
+A listener that raises is logged, and ends neither the call that notifies nor what other listeners
+hear. Bounds: `EVENTS_MAX` changes that wait for a slow listener; the oldest are dropped,
 and counted.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
@@ -20,6 +21,7 @@ from typing import Final, Generic, TypeVar, final
 E = TypeVar("E")
 
 EVENTS_MAX: Final = 1_000
+_log: Final = logging.getLogger("sluicegate.resilience")
 
 
 @final
@@ -52,6 +54,13 @@ class Subscribers(Generic[E]):
                 while events:
                     event = events.popleft()
                     for listener in self._subscribed:
-                        listener(event)
+                        _tell(listener, event)
             finally:
                 self._notifying.release()
+
+
+def _tell(listener: Callable[[E], None], event: E) -> None:
+    try:
+        listener(event)
+    except Exception:
+        _log.exception("a listener failed at %r", event)

@@ -12,6 +12,7 @@ import pytest
 
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
+from sluicegate.policies.breaker import BreakerChange
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.resilient import resilient
@@ -196,6 +197,28 @@ def test_what_an_older_look_found_never_replaces_what_a_newer_one_did() -> None:
         gate.set()
         assert slow.result(30)
     assert group.balance.stats().hosts == 3
+
+
+def test_a_listener_that_fails_fails_no_call_and_hides_nothing_from_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = ResilientClient(client_settings({"breaker": {"failures_in_row": 1}}))
+    heard: list[BreakerChange] = []
+
+    def broken(change: BreakerChange) -> None:
+        raise KeyError(change.after)
+
+    client.subscribe(broken)
+    client.subscribe(heard.append)
+
+    @resilient(client, "down")
+    def ask() -> None:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        ask()
+    assert [change.after for change in heard] == ["open"]
+    assert "a listener failed" in caplog.text
 
 
 def test_changes_are_reported_once_in_order_and_a_slow_listener_is_bounded() -> None:
