@@ -27,13 +27,18 @@ def build(path: str, settings: type[T], table: object, defaults: Mapping[str, An
             if type(value) not in {list, tuple} or any(type(one) is not kind for one in value):
                 raise BadValue(f"{path}.{name}", value, f"give {meant}")
             values[name] = tuple(value)
+        elif known[name] == _NUMBERS:
+            numbers = table_of(f"{path}.{name}", value)
+            for key, number in numbers.items():
+                if type(number) is not int:
+                    raise BadValue(f"{path}.{name}.{key}", number, "give a whole number")
     try:
         return settings(**{**defaults, **values})
     except BadValue as error:
         if error.field.startswith(path):
             raise
         # A policy names itself, and cannot know which table of which file it was made from.
-        field = error.field.rpartition(".")[2]
+        field = error.field.partition(".")[2] or error.field
         raise BadValue(f"{path}.{field}", error.value, error.remedy) from None
 
 
@@ -48,12 +53,15 @@ def _kind_of(field: Field[Any]) -> str:
     """Return its type as it is written; a compiled class keeps the type, and not what is in it."""
     if not isinstance(field.type, type):
         return str(field.type)
+    if issubclass(field.type, Mapping):
+        return _NUMBERS  # the only such tables that a policy has here
     if field.type is not tuple:
         return field.type.__name__
     first = next(iter(field.default), "") if isinstance(field.default, tuple) else ""
     return f"tuple[{type(first).__name__}, ...]"
 
 
+_NUMBERS: Final = "Mapping[str, int]"
 _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "int": ((int,), "a whole number"),
     "int | None": ((int,), "a whole number"),
