@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -186,16 +186,29 @@ def test_a_rank_that_is_served_in_its_turn_is_charged_for_nothing_though_it_is_o
     assert served(queue, 11).count("b") == 1
 
 
+def test_a_rank_that_rests_has_one_after_each_rest_and_nothing_more_for_it_afterwards() -> None:
+    queue = queue_of(fifo(0), fifo(1), floors={1: 100})
+    filled(queue, "a" * 200, "b" * 20)
+    lost: Lost = []
+    before_us = [
+        now_us
+        for now_us in range(0, 100_000, 1_000)
+        if (entry := queue.pop(now_us, lost, True, 30_000)) is not None and entry.item == "b"
+    ]
+    assert [later - one for one, later in pairwise(before_us)] == [30_000] * 2
+    assert served(queue, 20).count("b") <= 3
+
+
 def test_it_says_of_a_rank_that_it_is_owed_one_and_has_none_queued() -> None:
     queue = queue_of(fifo(0), fifo(1), floors={1: 100})
     filled(queue, "a" * 20)
     served(queue, 9)
-    assert not queue.owes(1)
+    assert not queue.owes(1, 0)
     served(queue, 1)
-    assert queue.owes(1)
-    assert not queue.owes(0)
+    assert queue.owes(1, 0)
+    assert not queue.owes(0, 0)
     filled(queue, "", "b")
-    assert not queue.owes(1)
+    assert not queue.owes(1, 0)
 
 
 def test_a_rank_with_nothing_queued_stays_owed_one_unit_at_most_and_is_forgiven_nothing() -> None:

@@ -91,6 +91,19 @@ def slow_slots(slots: int) -> KvRig:
     )
 
 
+def critical_crowd() -> KvRig:
+    """CRITICAL alone asks for nearly twice what can be done, and the others for as much."""
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=member.name, arrivals=Poisson(1_400), criticality=member, deadline_us=US // 2
+            )
+            for member in Criticality
+        ),
+        span_us=26 * US,
+    )
+
+
 def slow_goodput(run: KvRun) -> float:
     """Return the share that they serve of what they can do, once the first backlog is gone."""
     ends = run.of(BACKLOG_US, run.rig.span_us)

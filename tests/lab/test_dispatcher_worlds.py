@@ -17,6 +17,7 @@ from tests.lab.dispatcher_worlds import (
     KNOWN_SHORT_US,
     WELL_US_MAX,
     cold,
+    critical_crowd,
     greedy,
     harm_of_beginning,
     harm_of_slowness,
@@ -72,6 +73,15 @@ def test_reads_hardly_notice_scans_though_nobody_knows_how_much_the_engine_can_d
 def test_an_engine_that_does_five_a_second_does_them_in_time(slots: int, seed: int) -> None:
     """None was in time: so few ends say too little of what is done a second, for a minute."""
     assert slow_goodput(play(slow_slots(slots), seed)) >= 0.4
+
+
+def test_every_class_has_samples_though_critical_alone_is_too_much() -> None:
+    """Below CRITICAL nobody was served for as long as that lasted."""
+    found = play(critical_crowd(), 1)
+    for caller in (1, 2, 3):
+        assert found.served(3 * US, 14 * US, caller) > 0
+        assert found.served(14 * US, 25 * US, caller) > 0
+        assert found.served(3 * US, 25 * US, caller) < 0.001
 
 
 def test_scans_with_room_for_all_of_them_are_all_served() -> None:

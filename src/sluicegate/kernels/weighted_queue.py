@@ -22,8 +22,9 @@ Strict ranks can starve the last one. `floors` promises a rank that many thousan
 served: it is owed that part of every cost, and goes first when it is owed one unit. It can get
 ahead of its floor by one entry, and waits until that is paid back; but after `floor_us` without any
 of it a tenth is enough. So a dear entry shuts out its rank for no longer, and no rank is served of
-more than ten times its floor. `pop` takes `floors=False` for hard overload: nothing is owed from
-then.
+more than ten times its floor. `pop` takes `floors=False`: nothing is owed from then. In hard
+overload a rank may have to rest: `rests_us` is how long it waits after one for the next that it is
+owed.
 
 A floor must hold in a short queue too, where what matters more leaves a lower rank no room to
 stand. So a rank with nothing queued stays owed one unit, and no more, however long that lasts; and
@@ -224,14 +225,14 @@ class WeightedQueue(Generic[T]):
         return lane.queue.push(item, timeout_us, now_us, lost, weight, cost)
 
     def pop(
-        self, now_us: int, lost: list[QueueEntry[T]], floors: bool = True
+        self, now_us: int, lost: list[QueueEntry[T]], floors: bool = True, rests_us: int = 0
     ) -> QueueEntry[T] | None:
         """Take out the entry whose turn it is, or None."""
         self._sweep = (self._sweep or len(self._lanes)) - 1
         self._lanes[self._sweep].queue.expire(now_us, lost)
         while True:
             first = self._first()
-            owed = self._owed() if floors else None
+            owed = self._owed(now_us - rests_us) if floors else None
             rank = first if owed is None else owed
             lane = None if rank is None else rank.next()
             if rank is None or lane is None:
@@ -243,13 +244,16 @@ class WeightedQueue(Generic[T]):
             lane.start = start + entry.cost * lane.stride
             rank.virtual = start
             if floors:
-                self._settle(rank, entry.cost, rank is first, now_us)
+                self._settle(rank, entry.cost, rank is first, now_us, rests=rests_us > 0)
             return entry
 
-    def owes(self, index: int) -> bool:
-        """Whether the rank of this class is owed a unit, and has nothing queued."""
+    def owes(self, index: int, served_by_us: int) -> bool:
+        """Whether the rank of this class is owed a unit, and has nothing queued.
+
+        And was last served at that time, or before.
+        """
         rank = self._lanes[index].rank
-        return rank.owed >= PERMILLE and rank.length() == 0
+        return rank.owed >= PERMILLE and rank.after_us <= served_by_us and rank.length() == 0
 
     def spares(self, index: int) -> bool:
         """Whether all that this class has queued is the one entry that its rank is owed."""
@@ -275,18 +279,21 @@ class WeightedQueue(Generic[T]):
                 return rank
         return None
 
-    def _owed(self) -> _Rank[T] | None:
+    def _owed(self, served_by_us: int) -> _Rank[T] | None:
         best: _Rank[T] | None = None
         for rank in self._floors:
             if (
                 rank.owed >= PERMILLE
+                and rank.after_us <= served_by_us
                 and (best is None or rank.owed > best.owed)
                 and rank.length() > 0
             ):
                 best = rank
         return best
 
-    def _settle(self, served: _Rank[T], cost: int, in_turn: bool, now_us: int) -> None:
+    def _settle(
+        self, served: _Rank[T], cost: int, in_turn: bool, now_us: int, *, rests: bool
+    ) -> None:
         for rank in self._floors:
             owed = rank.owed + cost * rank.floor
             if not 0 <= rank.after_us <= now_us:
@@ -298,7 +305,7 @@ class WeightedQueue(Generic[T]):
                 rank.enough, rank.after_us = owed - owed // _BACK, now_us
             elif now_us - rank.after_us >= self._floor_us and owed >= rank.enough:
                 owed = max(owed, PERMILLE)
-            if owed > PERMILLE and rank.length() == 0:
+            if owed > PERMILLE and (rests or rank.length() == 0):
                 owed = PERMILLE
             rank.owed = owed
 

@@ -54,6 +54,7 @@ from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import (
+    CROWDED_FLOOR_US,
     FLOOR_US,
     QueueSettings,
     queue_classes,
@@ -77,6 +78,7 @@ class LineBook:
         "_expiries",
         "_group",
         "_lanes",
+        "_latest_us",
         "_lines",
         "_newest_first",
         "_numbers",
@@ -120,6 +122,7 @@ class LineBook:
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
         self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
+        self._latest_us = 0  # when somebody was to begin
         self._newest_first = False  # while bursts make long lines that spill
         self.places = settings.places
         self.waiting = 0
@@ -173,20 +176,20 @@ class LineBook:
 
     def owes(self, request: Request) -> bool:
         """Whether others wait, and none of its class, which is owed a unit."""
-        owed = self.waiting > 0 and self._queue.owes(self._lane(request))
-        return owed and not self._is_standing(self._lanes)
+        served_by_us = self._latest_us - self._rests_us()
+        return self.waiting > 0 and self._queue.owes(self._lane(request), served_by_us)
 
     def next(self, now_us: int, removed: list[LineRemoval], floors: bool = True) -> Waiter | None:
         """Take out who is to begin now; who has stood too long goes before.
 
-        Without `floors`, no class is served before its turn; nor while CRITICAL stands.
+        Without `floors`, no class is served before its turn.
         """
+        self._latest_us = now_us
         found: Waiter | None = None
         lost: list[QueueEntry[Waiter]] = []
         while self.waiting and found is None:
             self._drop_standing(now_us, removed)
-            owed = floors and not self._is_standing(self._lanes)
-            entry = self._queue.pop(now_us, lost, owed)
+            entry = self._queue.pop(now_us, lost, floors, self._rests_us())
             if lost:
                 self._remove_lost(lost, now_us, removed)
                 lost.clear()
@@ -428,6 +431,10 @@ class LineBook:
             if other != lane and self._lines[other].length:
                 return True
         return False
+
+    def _rests_us(self) -> int:
+        """How long a class without its turn rests after each unit that it is owed."""
+        return CROWDED_FLOOR_US if self._is_standing(self._lanes) else 0
 
     def _is_standing(self, lanes: int) -> bool:
         for lane in range(lanes):

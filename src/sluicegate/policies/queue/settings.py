@@ -90,6 +90,7 @@ WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roug
 WEIGHTS_MAX: Final = 15
 PLACES_MAX: Final = 1 << 20
 FLOOR_US: Final = 4_000_000  # after which a class is owed one more, however dear its last one was
+CROWDED_FLOOR_US: Final = 10_000_000  # and while CRITICAL stands, between two of a class
 LENGTH_MAX: Final = 1 << 20
 BYTES_MAX: Final = 1 << 40
 NO_WEIGHTS: Final[Mapping[str, int]] = {}
