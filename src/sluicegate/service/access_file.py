@@ -107,9 +107,10 @@ def make_access(path: str, token: str) -> PeopleAccess:
     if token:
         if len(token) < TOKEN_CHARS_MIN:
             raise BadValue(
-                "--token", "(not shown)", f"give at least {TOKEN_CHARS_MIN} characters, made by "
-                "sluicegate limiter --new-token"
-            )  # fmt: skip
+                "--token",
+                "(not shown)",
+                f"give at least {TOKEN_CHARS_MIN} characters; --new-token makes one",
+            )
         credentials.append(
             Credential(
                 "token",

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 
 from sluicegate.apps.kv.board import KEYS_MAX
 from sluicegate.apps.kv.board_source import add_source
-from sluicegate.apps.kv.top.lines import hot_lines, spelt
+from sluicegate.apps.kv.top.lines import hot_lines, silent_lines, spelt
 from sluicegate.apps.kv.top.show import show
 from sluicegate.command_line.service_client import TOKEN_VARIABLE
 from sluicegate.contracts.errors import BadValue
@@ -42,10 +42,14 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
     """Look, and show."""
     if not 1 <= arguments.k <= KEYS_MAX:
         raise BadValue("--k", arguments.k, f"give a number from 1 to {KEYS_MAX}")
-    lines = partial(hot_lines, rows=arguments.k)
+    lines = partial(_lines, k=arguments.k)
     values = partial(_values, k=arguments.k)
     place = sys.stdout if out is None else out
     return show(arguments, lines, values, place, terminal=os.environ.get("TERM", ""))
+
+
+def _lines(picture: dict[str, Any], *, k: int) -> list[str]:
+    return silent_lines(picture) + hot_lines(picture, rows=k)
 
 
 def _values(picture: dict[str, Any], *, k: int) -> Any:

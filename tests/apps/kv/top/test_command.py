@@ -375,6 +375,9 @@ def test_one_of_two_may_be_gone() -> None:
         _, text = run_command(top, url, "http://127.0.0.1:1", "--once")
     assert text.startswith("1 dispatcher: 350 asked/s")
     assert "http://127.0.0.1:1 does not answer" in text
+    with serving(*TWO) as url:
+        _, text = run_command(hot, url, "http://127.0.0.1:1", "--once")
+    assert text.startswith("  http://127.0.0.1:1 does not answer")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,15 @@ def hot_lines(picture: Picture, *, rows: int = ROWS_MAX) -> list[str]:
     return [head, *table(columns, cells), *_more(picture["hot"], rows, "key")]
 
 
+def silent_lines(picture: Picture) -> list[str]:
+    """A line for each dispatcher that does not answer, and why."""
+    return [
+        f"  {printable(one['url'], 80)} does not answer: {printable(one['error'], 80)}"
+        for one in picture["dispatchers"]
+        if one["error"]
+    ]
+
+
 def printable(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
     """What a stranger has chosen, on one line, harmless, and not too long."""
     clean = harmless(str(text)[: chars_max + 1])
@@ -118,11 +127,7 @@ def _head(picture: Picture) -> list[str]:
         f"{rate(work['admitted'])} admitted, {rate(work['refused'])} refused, "
         f"{work['under_way']:,} under way"
     )
-    lines += [
-        f"  {printable(one['url'], 80)} does not answer: {printable(one['error'], 80)}"
-        for one in picture["dispatchers"]
-        if one["error"]
-    ]
+    lines += silent_lines(picture)
     engine = picture["engine_state"]
     if engine["gone_for"]:
         lines.insert(0, _outage("the engine fails", engine))
