@@ -264,13 +264,13 @@ def test_where_all_is_too_late_there_are_as_many_as_end_while_callers_wait() -> 
 
 
 def test_few_ends_that_were_too_late_or_some_beside_a_free_place_change_nothing() -> None:
-    """All within a window, at whose end a try would begin."""
-    assert late_ends(PlaceSearch(MOST), 8, 12_000, SECOND // 2, MOST) == 31
-    assert late_ends(PlaceSearch(MOST), 7, 12_000, SECOND // 2, MOST) == MOST
-    assert late_ends(PlaceSearch(MOST), 8, 12_000, SECOND // 2, MOST - 1) == MOST
+    assert late_ends(PlaceSearch(MOST), 8, 15_000, SECOND // 2, MOST) == 25
+    assert late_ends(PlaceSearch(MOST), 7, 15_000, SECOND // 2, MOST) == MOST
+    assert late_ends(PlaceSearch(MOST), 8, 14_000, SECOND // 2, MOST) == MOST
+    assert late_ends(PlaceSearch(MOST), 8, 15_000, SECOND // 2, MOST - 1) == MOST
     search = PlaceSearch(MOST)
     for at in range(1, 9):
-        search.record(0, at * 12_000, MOST, late=at != 4, waits_us=SECOND // 2)
+        search.record(0, at * 15_000, MOST, late=at != 4, waits_us=SECOND // 2)
     assert search.places == MOST
 
 

@@ -210,8 +210,8 @@ class PlaceSearch:
         self._late_run += 1
         self._waits_us += waits_us
         passed_us = now_us - self._late_since_us
-        if self._late_run < _LATE_MIN or passed_us == 0:
-            return False
+        if self._late_run < _LATE_MIN or passed_us < self._span_us:
+            return False  # few ends say too little; where they take no time, a window is soon over
         done = (self._late_run - 1) / passed_us
         places = max(1, int(_SPARE * done * self._waits_us / self._late_run))
         self._late_run = 0
