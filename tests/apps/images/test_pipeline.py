@@ -573,6 +573,7 @@ def test_before_the_workers_the_least_critical_makes_room(tmp_path: Path) -> Non
         with pytest.raises(Refused) as raised:
             await bulk
         assert raised.value.decision.reason is QUEUE_FULL
+        assert parts.pipeline.refused == {("BULK", "queue_full"): 1}
         parts.processor.gate.set()
         assert (await first).width == 10
         assert (await critical).width == 12

@@ -215,14 +215,10 @@ class ImagesApp(App[ImagesSettings]):
         yield gauge("sluicegate_images_queued", "Images that wait for a worker.", queue.queued)
         yield counters(
             "sluicegate_images_refused",
-            "Images refused by the queue before the workers.",
+            "Images refused by the queue before the workers, by class and reason.",
             [
-                MetricSample("_total", (("reason", reason),), count)
-                for reason, count in (
-                    ("queue_full", queue.refused_full),
-                    ("queue_timeout", queue.refused_timeout),
-                    ("deadline", queue.refused_deadline),
-                )
+                MetricSample("_total", (("priority", name), ("reason", reason)), count)
+                for (name, reason), count in self.parts.pipeline.refused.items()
             ],
         )
         yield counter(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -186,6 +187,7 @@ class ImagePipeline:
         self.processor = processor
         self.queue = queue
         self.counts = PipelineCounts()
+        self.refused: Counter[tuple[str, str]] = Counter()  # by the queue: class and reason
         # How often a URL of each slot was found to have other content than before: what is made of
         # a URL and kept in memory is good while this has not moved.
         self.changes = [0] * CHANGE_SLOTS
@@ -538,6 +540,8 @@ class ImagePipeline:
         """
         permit = await self.queue.admit(request, self._clock)
         if isinstance(permit, Decision):
+            assert permit.reason is not None
+            self.refused[request.criticality.name, permit.reason.name] += 1
             raise Refused(permit)
         outcome = Outcome.IGNORE
         try:
