@@ -11,7 +11,7 @@ from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import PLACEHOLDER, check_presets
 from sluicegate.kernels.perceptual_hash import DISTANCE_MAX
-from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
+from sluicegate.service.common_settings import ADDRESS, NETWORK, PORT_MAX, ServiceSettings
 from sluicegate.service.settings import (
     Setting,
     SettingsBase,
@@ -231,7 +231,9 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_IMAGES_"
 
-    listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    listen: Annotated[tuple[str, ...], Setting("where to listen for HTTP", ADDRESS)] = (
+        LISTEN_DEFAULT,
+    )
     kv: Annotated[
         str,
         Setting("where the maps are kept: lmdb:DIR, or another engine by its URL", metavar="URL"),
