@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image as Pillow
@@ -407,6 +408,33 @@ def test_what_other_bounds_refused_is_found_out_anew_and_what_is_corrupt_is_not(
         assert tries == ["too_large", "corrupt"]
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    [("forbidden", {"networks": ()}), ("too_large", {"bytes_max": 10}), ("not_found", {})],
+)
+def test_what_other_bounds_kept_from_an_origin_is_asked_for_anew(
+    tmp_path: Path, kind: str, bounds: dict[str, Any]
+) -> None:
+    async def play() -> None:
+        async with OriginServer() as server:
+            url = server.url("/a.png")
+            if bounds:
+                server.pages["/a.png"] = Page(picture(1))
+            async with parts_of(tmp_path, **bounds) as parts:
+                assert (await failure_of(parts, url)).kind == kind
+            server.pages["/a.png"] = Page(picture(1))
+            async with parts_of(tmp_path) as parts:
+                assert (await failure_of(parts, url)).kind == kind  # by none, all holds
+                parts.advance(1)
+                parts.pipeline.bounds_since_us = parts.clock.now_us()
+                if bounds:
+                    assert (await parts.image(url)).data
+                else:
+                    assert (await failure_of(parts, url)).kind == kind
+
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:

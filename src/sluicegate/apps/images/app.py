@@ -85,7 +85,9 @@ class ImagesApp(App[ImagesSettings]):
     async def start(self) -> None:
         """Start the workers, and collection."""
         await self.parts.processor.start()
-        bounds = " ".join(map(str, processors.limits_of(self.settings)))
+        settings = self.settings
+        origins = settings.origin_networks, settings.origin_hosts, settings.origin_ports
+        bounds = " ".join(map(str, (*processors.limits_of(settings), *origins)))
         self.parts.pipeline.bounds_since_us = await self.parts.maps.bounds_since_us(
             bounds, self.clock.now_us()
         )

@@ -42,7 +42,9 @@ KINDS: Final[Mapping[str, FailureKind]] = {
 }
 _OF_CONTENT: Final = FailureKind(422)
 # What says as much of our bounds as of an image: with others it is found out anew.
-OF_BOUNDS: Final = frozenset((ImageErrorKind.TOO_LARGE, ImageErrorKind.TOO_SMALL))
+OF_BOUNDS: Final = frozenset(
+    (ImageErrorKind.TOO_LARGE, ImageErrorKind.TOO_SMALL, ImageErrorKind.FORBIDDEN)
+)
 
 
 @final

@@ -295,6 +295,8 @@ class ImagePipeline:
         return record
 
     def _is_fresh(self, record: UrlRecord, now_us: int, modified: str) -> bool:
+        if record.failure in OF_BOUNDS and record.checked_us < self.bounds_since_us:
+            return False
         if record.failure:
             return now_us < record.until_us
         if record.url.startswith(UPLOAD):
@@ -363,7 +365,7 @@ class ImagePipeline:
         now_us = self._clock.now_us()
         record = before or UrlRecord(url)
         if not kind_of(error.kind).passing:
-            record = UrlRecord(url, changed_us=record.changed_us)
+            record = UrlRecord(url, checked_us=now_us, changed_us=record.changed_us)
         until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=True)
         return record._replace(failure=error.kind, detail=error.detail, until_us=until)
 

@@ -75,6 +75,8 @@ def fetch(arguments: Namespace) -> int:
         async with opened(arguments) as parts:
             spec, _ = read_spec(arguments.spec, parts.settings, "")
             await parts.processor.start()
+            # Whatever bounds refused it before, these flags are what is asked for now.
+            parts.pipeline.bounds_since_us = parts.clock.now_us()
             image = await parts.pipeline.image(arguments.url, spec, Request(arguments.url))
             return image.data
 
