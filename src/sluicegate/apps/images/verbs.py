@@ -101,9 +101,10 @@ def stats(arguments: Namespace) -> int:
         sys.stdout.write(json.dumps(state, indent=2) + "\n")
         return 0
     counts, hot = state["pipeline"], state["hot"]
+    in_memory = f"{size(hot['bytes'])} of {counted(hot['images'], 'image')}"
     rows = [
         ("requests", f"{counts['requests'] + hot['hits']:,}", "images asked for"),
-        ("from memory", f"{hot['hits']:,}", f"{size(hot['bytes'])} of {hot['images']:,} images"),
+        ("from memory", f"{hot['hits']:,}", in_memory),
         ("from the store", f"{counts['variant_hits']:,}", "variants that were there"),
         ("processed", f"{counts['processed']:,}", duration(counts["process_us"])),
         ("not processed again", "", duration(counts["saved_us"])),
