@@ -76,8 +76,12 @@ def test_the_format_is_what_the_client_accepts(server: ImagesProcess, origin: Or
     )
     assert modern.headers["vary"] == plain.headers["vary"] == "accept"
     assert "vary" not in server.image(url, "w=20,format=png").headers
-    # From memory too, each its own.
-    assert server.image(url, "w=20", accept="*/*").body == plain.body
+    # From memory too, each its own, however a client says the same.
+    before = server.ask("/v1/state")[1]["hot"]
+    for accept, same in (("*/*", plain), ("image/png,*/*;q=0.5", plain), ("image/webp", modern)):
+        assert server.image(url, "w=20", accept=accept).body == same.body
+    after = server.ask("/v1/state")[1]["hot"]
+    assert (after["hits"] - before["hits"], after["images"]) == (3, before["images"])
 
 
 def test_urls_of_others_are_served_and_their_signatures_checked(

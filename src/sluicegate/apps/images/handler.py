@@ -43,6 +43,7 @@ from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
+from sluicegate.policies.images.negotiation import best_format
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
@@ -237,7 +238,7 @@ class ImagesHandler(HttpHandler):
         modified = request.header(LAST_MODIFIED)
         if not modified:
             now_us = self._clock.now_us()
-            state, found = self.hot.get(_hot_key(accept, spec, url), now_us, 0.0)
+            state, found = self.hot.get(self._hot_key(accept, spec, url), now_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
                 if CONDITIONS.isdisjoint(request.first):
@@ -252,7 +253,7 @@ class ImagesHandler(HttpHandler):
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)
-        key = _hot_key(wanted.accept, wanted.spec, wanted.url)
+        key = self._hot_key(wanted.accept, wanted.spec, wanted.url)
         epoch = self.hot.begin(key)
         slot = slot_of(wanted.url)
         change = self._pipeline.changes[slot]
@@ -266,6 +267,10 @@ class ImagesHandler(HttpHandler):
     def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
         age_s = self.settings.max_age_s
         return image_reply(found.image, request, now_us, age_s, negotiated=found.negotiated)
+
+    def _hot_key(self, accept: str, spec: str, url: str) -> str:
+        """The same for all who get the same bytes: browsers say the same in many ways."""
+        return f"{best_format(accept, avif=self.settings.avif)}\n{spec}\n{url}"
 
     def _hot_reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
         """The whole image, with a head that is made once a second."""
@@ -403,7 +408,3 @@ class ImagesHandler(HttpHandler):
             arrived_us=now_us,
             deadline_us=now_us + int(self.settings.timeout_s * 1e6),
         )
-
-
-def _hot_key(accept: str, spec: str, url: str) -> str:
-    return f"{accept}\n{spec}\n{url}"

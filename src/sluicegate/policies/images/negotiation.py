@@ -8,24 +8,35 @@ An answer that was chosen so varies by `Accept`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from sluicegate.contracts.image_spec import ImageSpec
 
 AUTO: Final = "auto"
 ACCEPT_CHARS_MAX: Final = 2_048  # of the header; what stands behind is not read
+ACCEPTS_MAX: Final = 256  # remembered: browsers have few
 
 
 def negotiate(spec: ImageSpec, accept: str, *, avif: bool = False) -> ImageSpec:
     """Return the specification with the best format that `Accept` names, if it leaves it open."""
     if spec.format != AUTO:
         return spec
-    named = _named(accept[:ACCEPT_CHARS_MAX])
+    best = best_format(accept, avif=avif)
+    return spec if best == AUTO else spec.with_format(best)
+
+
+def best_format(accept: str, *, avif: bool) -> str:
+    """Return the format of who sends this, where it is left open."""
+    return _best(accept[:ACCEPT_CHARS_MAX], avif)
+
+
+@lru_cache(ACCEPTS_MAX)
+def _best(accept: str, avif: bool) -> str:
+    named = _named(accept)
     if avif and "image/avif" in named:
-        return spec.with_format("avif")
-    if "image/webp" in named:
-        return spec.with_format("webp")
-    return spec
+        return "avif"
+    return "webp" if "image/webp" in named else AUTO
 
 
 def _named(accept: str) -> set[str]:
