@@ -181,6 +181,8 @@ def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> Non
     validate(json.loads(server.get("/openapi.json").body))
     origin.pages["/g.png"] = Page(picture(9))
     server.image(origin.url("/g.png"))
+    origin.pages["/auto.png"] = Page(picture(11))
+    plain = server.image(origin.url("/auto.png"), "w=8")
     origin.pages["/half.png"] = Page(picture(10)[:-30])
     assert server.image(origin.url("/half.png")).status == 422
     page = server.get("/gallery")
@@ -195,6 +197,9 @@ def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> Non
     link = f'<a href="{path(origin.url("/g.png"))}">w=16,format=png</a> {len(made.body)} B<'
     assert f"<summary>1 variant</summary><ul><li>{link}" in text
     assert made.status == 200
+    # What was left to us is shown as it was made, whatever the browser accepts.
+    (link,) = re.findall(r'href="([^"]*auto\.png)">w=8,format=auto<', text)
+    assert server.get(link, accept="image/webp").body == plain.body
     # What cannot be made is named, and no picture of it is asked for.
     broken = path(origin.url("/half.png"), "").removeprefix("/img//")
     assert broken not in text

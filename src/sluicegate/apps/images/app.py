@@ -29,8 +29,10 @@ from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
+from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.policies.images.negotiation import AUTO
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -324,7 +326,7 @@ class ImagesApp(App[ImagesSettings]):
         below = f"<span>{words}</span>"
         if variants:
             rows = "".join(
-                f'<li><a href="{self._path(one.spec, source)}">{escape(one.spec)}</a> '
+                f'<li><a href="{self._path(_as_made(one), source)}">{escape(one.spec)}</a> '
                 f"{size(one.bytes)}</li>"
                 for one in variants
             )
@@ -339,3 +341,11 @@ class ImagesApp(App[ImagesSettings]):
         while True:
             await asyncio.sleep(self.settings.collect_every_s)
             self.collected = await self.parts.collector().collect()
+
+
+def _as_made(variant: StoredVariant) -> str:
+    """The specification by which every browser gets what this one is."""
+    spec = parse_spec(variant.spec)
+    if spec.format == AUTO:
+        spec = spec.with_format(variant.type.removeprefix("image/"))
+    return spec.canonical()

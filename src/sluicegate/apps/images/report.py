@@ -97,6 +97,7 @@ class StoredVariant(NamedTuple):
 
     spec: str
     bytes: int
+    type: str
 
 
 class StoredSample(NamedTuple):
@@ -245,7 +246,9 @@ async def make_report(
                 if original in shown:
                     counts[original] = counts.get(original, 0) + 1
                     if len(made[original]) < VARIANTS_SHOWN:
-                        made[original].append(StoredVariant(variant.spec, variant.size))
+                        made[original].append(
+                            StoredVariant(variant.spec, variant.size, variant.type)
+                        )
             elif original in shown:
                 failures[original] = variant.failure
             at = await _step(progress, "variants", at)
