@@ -17,13 +17,14 @@ server, all its threads; the wall clock is printed beside it, and how much of a 
 is the kernel's. The bar is met where messages come together, since a subscriber's are one write
 here.
 
-One at a time it is missed where `send` alone has not much more than twice the bare broadcast (two
-shared cores with other work on them, Python 3.11, interpreted, three rounds, two runs): a delivery
-takes 7.0 and 7.1 us of CPU here, 10.1 and 9.4 in the bare broadcast, 9.5 and 9.0 in mosquitto, and
-`send` alone 5.1 and 5.3. Of the 1.9 us between, 0.6 are the publish itself (its JSON, its limits,
+One at a time it is missed where `send` alone has not much more than twice the bare broadcast. On
+two shared cores with much other work on them (Python 3.11, interpreted, rounds by turns) a delivery
+takes 6.9 to 7.1 us of CPU here, 9.1 to 10.1 in the bare broadcast, 8.6 to 9.5 in mosquitto, and
+`send` alone 5.0 to 5.3. Of what is between, 0.6 us are the publish itself (its JSON, its limits,
 its sync to disk: 570 us for 1,000 deliveries); the rest is the loop over those who read as one
-(`apps/pubsub/reading_group.py`), and a kernel that does other things too. `send` is dearer on such
-a machine: its part is 3.3 us where its reader is awake already, and 5 where it has to be woken.
+(`apps/pubsub/reading_group.py`), and a kernel that does other things too. It was 11.2 us in the
+same run with a place, a turn and a transport for each. `send` is dearer on such a machine: 3.3 us
+where its reader is awake already, and 5 where it has to be woken.
 """
 
 from __future__ import annotations
