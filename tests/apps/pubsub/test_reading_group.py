@@ -299,6 +299,9 @@ def test_one_who_does_not_read_holds_up_nobody_and_is_told_of_what_it_lost() -> 
         assert len(gaps) == 1
         assert gaps[0]["lost"] == 100 - len(messages) > 0
         check(lazy.told, {"news": list(range(1, 101))})
+        told = [one["type"] for client in clients for one in client.told]
+        assert service.fan_out.delivered == told.count("message")
+        assert service.fan_out.gaps == told.count("gap")
         for one in clients:
             one.close()
 
@@ -349,6 +352,7 @@ def test_a_turn_writes_to_so_many_of_those_who_share() -> None:
             served.append(sum(len(one.told) for one in clients))
         assert served[0] <= WRITES_A_TURN < served[1]
         assert served[-1] == len(clients)
+        assert service.fan_out.delivered == 4 * len(clients)
         for one in clients:
             one.close()
 
