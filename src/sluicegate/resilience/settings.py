@@ -67,12 +67,31 @@ class EndpointSettings:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class FollowedRulebook:
+    """The rulebook that is followed, and what this process is called there."""
+
+    blobs: str = ""  # files:DIR or s3://...
+    keys: tuple[str, ...] = ()  # public keys that sign its releases
+    node: str = ""
+    events: str = ""  # where changes are announced; without it they are looked for each second
+    folder: str = ".sluicegate"  # the last good rules, to start from when all else is down
+
+    def __post_init__(self) -> None:
+        for name in ("blobs", "keys", "node", "folder"):
+            value = getattr(self, name)
+            if not value:
+                raise BadValue(f"rulebook.{name}", value, "say it: a rulebook has no default")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Resilience:
     """The parts of a service: how it is protected, how it calls others, and its faults on purpose.
 
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
-    judges. `degrade` names parts of answers, and the stress from which on each is left out.
+    judges. `degrade` names parts of answers, and the stress from which on each is left out;
+    `rulebook` may say otherwise, if `resilience/rulebook.py` follows it.
     `callers` names the highest class that each may claim. `read_ahead_bytes` is what the server
     reads of a body before the application asks for it: a request that waits weighs no more, of the
     line's `bytes_max`. `jitter` lengthens the time in
@@ -91,6 +110,7 @@ class Resilience:
     concurrency: AdaptiveSettings | None = None
     stress: StressSettings = field(default_factory=StressSettings)
     degrade: Mapping[str, str] = field(default_factory=dict)
+    rulebook: FollowedRulebook | None = None
     endpoints: Mapping[str, EndpointSettings] = field(default_factory=dict)
     callers: Mapping[str, Criticality] = field(default_factory=dict)
     heavy_us: int = ranged(250_000, 1, _SPAN_US_MAX)
@@ -139,6 +159,7 @@ _PARTS: Final[Mapping[str, Any]] = {
     "heavy_queue": QueueSettings,
     "concurrency": AdaptiveSettings,
     "stress": StressSettings,
+    "rulebook": FollowedRulebook,
 }
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "deadline": {"quantile": DEADLINE_QUANTILE},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.cli import main
-from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.policies.stress import StressLevel, StressSettings
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
+from sluicegate.resilience.rulebook import follow_rulebook
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.resilience.settings import Resilience, resilience_settings
-from sluicegate.rules.following.follower import Follower
-from sluicegate.rules.releases.signatures import Verifier
-from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.resilience.settings import FollowedRulebook, Resilience, resilience_settings
+from sluicegate.rules.releases.signatures import new_key
 from sluicegate.rules.service_rules import ServiceRules
-from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import page
 from tests.doors.test_frameworks import served
@@ -192,19 +190,19 @@ def test_a_published_switch_is_obeyed_under_stress_and_without_a_publisher_stays
         assert main(["rules", "approve", proposal, "--override", "no traffic", *flags]) == 0
         assert main(["rules", "publish", proposal, *flags]) == 0
 
-    settings = StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0)
-    app = protect(show, Resilience(degrade=SWITCHES, stress=settings))
-    degradation = app.protection.degradation
-    follower = Follower(
-        ReleaseStore(
-            open_blobs(f"files:{book}/blobs"), Verifier.read([book / "keys/signing.pub.pem"])
+    settings = Resilience(
+        degrade=SWITCHES,
+        stress=StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0),
+        rulebook=FollowedRulebook(
+            blobs=f"files:{book}/blobs",
+            keys=(f"{book}/keys/signing.pub.pem",),
+            events=f"files:{book}/events",
+            node="shop-1",
+            folder=str(tmp_path / "last-good"),
         ),
-        lambda books: degradation.overrule(books.live.resources.degrade),
-        node="shop-1",
-        folder=tmp_path / "last-good",
-        every_s=0.05,
     )
-    with served(app) as port, closing(follower.start()):
+    app = protect(show, settings)
+    with served(app) as port, follow_rulebook(settings, app.protection) as follower:
 
         def shown() -> str:
             text: str = httpx.get(f"http://127.0.0.1:{port}/").text
@@ -220,8 +218,34 @@ def test_a_published_switch_is_obeyed_under_stress_and_without_a_publisher_stays
         assert main(["rules", "set", *arguments]) == 0
         until(lambda: shown() == "recommendations", "one command")
         (book / "blobs").rename(tmp_path / "away")
+        follower.reload()
         until(lambda: bool(follower.record.failures), "nothing more is heard")
         assert shown() == "recommendations"
+        again = protect(show, settings)  # a service that starts now begins with what was kept
+        with follow_rulebook(settings, again.protection):
+            assert again.protection.degradation.switches["history"] == "always"
+        shutil.rmtree(book / "blobs", ignore_errors=True)  # a node's report may have made it
         (tmp_path / "away").rename(book / "blobs")
         publish("version: 1\nrules: []\n")
         until(lambda: shown() == "recommendations history", "no switches")
+
+
+def test_a_rulebook_that_is_not_named_or_not_there_is_said_to_be_so(tmp_path: Path) -> None:
+    protection = protect(show, Resilience()).protection
+    with (
+        pytest.raises(BadValue, match=r"resilience\.rulebook"),
+        follow_rulebook(Resilience(), protection),
+    ):
+        pass
+    with pytest.raises(BadValue, match=r"resilience\.rulebook\.keys"):
+        resilience_settings({"rulebook": {"blobs": "files:x", "node": "shop-1"}})
+    keys = new_key(tmp_path / "keys")
+    table = {
+        "blobs": f"files:{tmp_path}/nowhere",
+        "keys": [str(keys.public)],
+        "node": "shop-1",
+        "folder": str(tmp_path / "kept"),
+    }
+    settings = resilience_settings({"rulebook": table})
+    with pytest.raises(Unavailable), follow_rulebook(settings, protection):
+        pass

@@ -1,0 +1,62 @@
+"""Rulebook: what a service obeys of one while it serves, by the table of its settings.
+
+    with follow_rulebook(resilience, app.protection, guard):
+        serve(app)
+
+Its switches take the levels of the release that is live, and a guard judges by its quotas and
+rules. A change is obeyed a second after it was published, or as soon as it is announced; what is
+not heard of anew stays. It is begun after a process has forked, and takes `sluicegate[rulebook]`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.following.guard import RulebookGuard
+from sluicegate.rules.releases.signatures import Verifier
+from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.event_logs import open_log
+
+CLOSE_US: Final = 1_000_000
+
+
+@contextmanager
+def follow_rulebook(
+    settings: Resilience, protection: Protection, guard: RulebookGuard | None = None
+) -> Iterator[Follower]:
+    """Obey the rulebook of these settings within a block; raise what keeps it from beginning.
+
+    Without a table `[rulebook]`, or with nothing kept and nobody to ask, it does not begin.
+    """
+    book = settings.rulebook
+    if book is None:
+        raise BadValue("resilience.rulebook", None, "say which: [rulebook], with blobs and keys")
+
+    def put_in_force(books: FleetBooks) -> None:
+        if guard is not None:
+            guard.put_in_force(books)
+        protection.degradation.overrule(books.live.resources.degrade)
+
+    log = open_log(book.events) if book.events else None
+    try:
+        follower = Follower(
+            ReleaseStore(open_blobs(book.blobs), Verifier.read(book.keys)),
+            put_in_force,
+            node=book.node,
+            folder=os.path.join(book.folder, book.node),
+            announcements=log,
+        )
+        with follower:
+            yield follower
+    finally:
+        if log is not None:
+            log.close(CLOSE_US)
