@@ -107,7 +107,7 @@ def test_an_answer_that_nobody_waits_for_is_not_sent_and_counts_as_in_vain() -> 
     """Only the caller's own time counts; one that gave none gets its answer, however late."""
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        ended_us = now_us() + 600_000  # from when it was received, however long that took
+        ended_us = now_us() + 900_000  # from when it was received, however long that took
         while now_us() < ended_us:
             pass
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -116,7 +116,7 @@ def test_an_answer_that_nobody_waits_for_is_not_sent_and_counts_as_in_vain() -> 
     app = protect(slow)
     with served(app) as port:
         url = f"http://127.0.0.1:{port}"
-        late = httpx.get(url, headers={"x-sluicegate-deadline-ms": "300"})
+        late = httpx.get(url, headers={"x-sluicegate-deadline-ms": "500"})
         unhurried = httpx.get(url)
     assert (late.status_code, late.json()["reason"]) == (504, "deadline")
     assert (unhurried.status_code, unhurried.content) == (200, b"large")
