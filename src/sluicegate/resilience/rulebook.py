@@ -11,9 +11,9 @@ not heard of anew stays. It is begun after a process has forked, and takes `slui
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.resilience.server.protection import Protection
@@ -27,6 +27,7 @@ from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log
 
 CLOSE_US: Final = 1_000_000
+T = TypeVar("T")
 
 
 @contextmanager
@@ -46,10 +47,11 @@ def follow_rulebook(
             guard.put_in_force(books)
         protection.degradation.overrule(books.live.resources.degrade)
 
-    log = open_log(book.events) if book.events else None
+    blobs = _open("blobs", open_blobs, book.blobs)
+    log = _open("events", open_log, book.events) if book.events else None
     try:
         follower = Follower(
-            ReleaseStore(open_blobs(book.blobs), Verifier.read(book.keys)),
+            ReleaseStore(blobs, Verifier.read(book.keys)),
             put_in_force,
             node=book.node,
             folder=os.path.join(book.folder, book.node),
@@ -60,3 +62,11 @@ def follow_rulebook(
     finally:
         if log is not None:
             log.close(CLOSE_US)
+
+
+def _open(name: str, opening: Callable[[str], T], url: str) -> T:
+    """What a URL opens; what is wrong with it is told of the setting."""
+    try:
+        return opening(url)
+    except BadValue as error:
+        raise BadValue(f"resilience.rulebook.{name}", error.value, error.remedy) from None

@@ -246,6 +246,13 @@ def test_a_rulebook_that_is_not_named_or_not_there_is_said_to_be_so(tmp_path: Pa
         "node": "shop-1",
         "folder": str(tmp_path / "kept"),
     }
+    for name in ("blobs", "events"):
+        wrong = resilience_settings({"rulebook": {**table, name: "nonsense"}})
+        with (
+            pytest.raises(BadValue, match=rf"resilience\.rulebook\.{name}"),
+            follow_rulebook(wrong, protection),
+        ):
+            pass
     settings = resilience_settings({"rulebook": table})
     with pytest.raises(Unavailable), follow_rulebook(settings, protection):
         pass
