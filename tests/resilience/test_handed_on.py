@@ -19,6 +19,7 @@ from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.grpc import ResilientInterceptor
 from sluicegate.resilience.client.httpx import AsyncResilientTransport, ResilientTransport
 from sluicegate.resilience.client.settings import client_settings
+from sluicegate.resilience.context import served_request
 from sluicegate.resilience.overload_mark import FIELD, HANDED_ON
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
@@ -318,6 +319,46 @@ def test_wsgi_sends_504_instead_of_an_answer_that_nobody_waits_for(left_ms: int)
     else:
         assert (found.status_code, found.text) == (200, "largepage")
     assert door.protection.stats().light.under_way == 0
+
+
+def test_what_a_grpc_handler_has_set_stays_beside_the_mark() -> None:
+    def page(message: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata((("x-own", "1"),))
+        served = served_request()
+        assert served is not None
+        served.record_overload(0)
+        return b"of a stand-in"
+
+    async def apage(message: bytes, context: Any) -> bytes:
+        return page(message, context)
+
+    def ask(port: int) -> dict[str, str]:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as plain:
+            channel: Any = plain
+            _, call = channel.unary_unary(METHOD).with_call(b"", timeout=20)
+            return dict(call.trailing_metadata())
+
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, interceptors=[ProtectInterceptor()])
+        server.add_generic_rpc_handlers([handlers(page)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        found = [ask(port)]
+        server.stop(None).wait(10)
+
+    async def story() -> dict[str, str]:
+        server = grpc.aio.server(interceptors=[AsyncProtectInterceptor()])
+        server.add_generic_rpc_handlers([handlers(apage)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        trailers = await asyncio.to_thread(ask, port)
+        await server.stop(None)
+        return trailers
+
+    found.append(asyncio.run(story()))
+    for trailers in found:
+        assert trailers["x-own"] == "1"
+        assert FIELD in trailers
 
 
 def test_grpc_does_not_serialise_what_nobody_waits_for() -> None:

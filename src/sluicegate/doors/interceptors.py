@@ -121,7 +121,7 @@ class _Door:
             if not hasattr(context, "trailing_metadata"):
                 return behaviour(message, _AddingContext(context, fields))
             answer = behaviour(message, context)
-            _add_trailing(context, fields)
+            add_trailing(context, fields)
             return answer
 
         def many(message: Any, context: Any) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class _Door:
                 yield from behaviour(message, _AddingContext(context, fields))
                 return
             yield from behaviour(message, context)
-            _add_trailing(context, fields)
+            add_trailing(context, fields)
 
         return handler_like(handler, many if handler.response_streaming else one)
 
@@ -148,7 +148,7 @@ class _Door:
                 await context.abort(code_of(judgement), message_of(judgement))
             return fields
 
-        return looped_handler(handler, enter, _add_trailing)
+        return looped_handler(handler, enter, add_trailing)
 
     def _arrival(self, method: str, context: Any) -> _GrpcArrival:
         return _GrpcArrival(method, context, self._proxies, self._user)
@@ -300,7 +300,7 @@ def handler_like(handler: Any, behaviour: Any, deserializer: Any = None) -> Any:
     )
 
 
-def _add_trailing(context: Any, fields: Metadata) -> None:
+def add_trailing(context: Any, fields: Metadata) -> None:
     """Add to what the handler has set; what it has set stands."""
     if fields:
         context.set_trailing_metadata(_merged(context.trailing_metadata() or (), fields))

@@ -34,7 +34,13 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, criticality_of
-from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, message_of
+from sluicegate.doors.interceptors import (
+    add_trailing,
+    behaviour_of,
+    code_of,
+    handler_like,
+    message_of,
+)
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import serve
 from sluicegate.resilience.overload_mark import HANDED_ON
@@ -94,7 +100,7 @@ class _Door:
         served = self.protection.served(request)
         # An abort of an asyncio server is sent at once, so the trailers are set as soon as the
         # overload is known. They say nothing beside a success.
-        served.on_overload = lambda: context.set_trailing_metadata(_HANDED_ON)
+        served.on_overload = lambda: add_trailing(context, _HANDED_ON)
         try:
             with serve(served):
                 yield
