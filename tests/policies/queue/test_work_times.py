@@ -17,8 +17,7 @@ def ended(work: WorkTimes, begun_us: int, now_us: int, beside: int = 7) -> bool:
     service_us = now_us - begun_us
     if work.stood_still(service_us, beside, now_us):
         return False
-    work.learn(service_us, now_us, 1)
-    work.learn_unloaded(service_us)
+    work.learn(service_us, True, now_us, 1)
     return True
 
 
@@ -41,6 +40,18 @@ def test_what_stood_still_for_seconds_is_no_work_of_seconds() -> None:
     assert ended(work, now_us - 11 * MS, now_us)
     assert max(work.unloaded_us, work.service_us) < 12 * MS
     assert work.slack_us < 13 * MS
+
+
+def test_what_an_overload_began_with_is_no_measure_of_work_for_as_long_as_it_lasts() -> None:
+    work, now_us = WorkTimes(0.99), START_US
+    for _ in range(16):  # by chance they took long, and nothing is unloaded after them
+        work.learn(17 * MS, True, now_us, 1)
+    for _ in range(200):
+        work.learn(10 * MS, False, now_us, 1)
+    assert 9 * MS < work.unloaded_us < 11 * MS
+    for _ in range(200):  # what load makes longer is no longer work
+        work.learn(40 * MS, False, now_us, 1)
+    assert work.unloaded_us == 17 * MS
 
 
 def test_work_that_became_slow_for_good_is_learned_all_the_same() -> None:

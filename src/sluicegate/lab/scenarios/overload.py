@@ -54,8 +54,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms", at_most=60),
     ),
     measure=measure,
-    limits="With seed 2 the p99 is 64.8 ms at twice the load and 61.2 at five times; that of "
-    "`queue` is 65.7 at five times. `dispatcher` has 61 and 64 ms with seed 0.",
+    limits="`dispatcher` has a p99 of 61 ms at twice the load and 63 at five times (seed 0).",
     columns=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
     plots=(

@@ -252,8 +252,7 @@ class LineBook:
         work = self.work
         if service_us < 0 or work.stood_still(service_us, beside, now_us):
             return  # The clock went back; or it was a stall, and no work, that took so long.
-        work.learn(service_us, now_us, cost)
-        if unloaded and self._settings.adaptive_target and work.learn_unloaded(service_us):
+        if work.learn(service_us, unloaded, now_us, cost) and self._settings.adaptive_target:
             for rule in self._rules:
                 rule.fit(work.unloaded_us)
             self._times = max(1, self._rules[0].target_us() // self._settings.target_us)

@@ -1,7 +1,11 @@
 """Work times: what a queue knows of how long its work takes, and what it asks of a deadline.
 
 Two spans, and two quantiles. `service_us` is the work as it is now, however loaded; `unloaded_us`
-what it takes while at most half of the places are taken, the measure of all spans of the queue.
+what it takes while at most half of the places are taken, the measure of all spans of the queue. It
+is never more than the mean of all work. What an overload begins with is some sixteen works that had
+nothing in their way, and then none: those of 10 ms took 17 by chance (seed 2 of `lab run overload`)
+and for as long as it lasted the queue bore a delay of 18 ms, and not of 10.
+
 `slack_us` is what a deadline has to leave, the `slack_quantile` of all work; what a unit costs may
 say less, once costs differ (`slack_of`).
 
@@ -11,7 +15,7 @@ void. It takes 32 more that end before another stall may be found, so what has b
 is learned with the second one. Work of 10 ms that had stood still for 5 s was taken to need 4.4 s
 unloaded (600 a second, 64 places): the queue bore a delay of 1 s, and was wrong for another 1.3 s.
 
-Cost: two additions and a bucket for each piece of work; quantiles are read ten times a second.
+Cost: three additions and a bucket for each piece of work; quantiles are read ten times a second.
 Bounds: those of two `kernels/windowed_quantile.py`.
 """
 
@@ -23,6 +27,8 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.windowed_quantile import Scale, WindowedQuantile
 
 _FIT_EVERY: Final = 32
+_UNLOADED: Final = 32  # works that the mean is of
+_ALL: Final = 128
 _STALL_US_MIN: Final = 100_000
 _STALL_TIMES: Final = 8
 _STALLED_MIN: Final = 3
@@ -37,9 +43,12 @@ class WorkTimes:
     """How long the work takes."""
 
     __slots__ = (
+        "_alone_us",
         "_ended_us",
         "_ends",
         "_learned",
+        "_learned_unloaded",
+        "_mean_us",
         "_slack_due_us",
         "_slack_quantile",
         "_times",
@@ -56,7 +65,9 @@ class WorkTimes:
         self._times = WindowedQuantile()
         self._unit_times: WindowedQuantile | None = None  # of a unit of cost, once costs differ
         self._unit_ns = 0
-        self._slack_due_us = self._learned = 0
+        self._slack_due_us = 0
+        self._mean_us = self._learned = 0  # of all work
+        self._alone_us = self._learned_unloaded = 0  # of work that had nothing in its way
         self._ended_us = 0  # the last time that work ended
         self._ends = 0  # of work, since the last stall
         self._void_us = _LONG_AGO_US  # what had begun before says nothing
@@ -85,18 +96,22 @@ class WorkTimes:
         self._ends += 1
         return False
 
-    def learn(self, service_us: int, now_us: int, cost: int) -> None:
-        """Record how long the work took that cost so much."""
+    def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int) -> bool:
+        """Record how long the work took that cost so much; whether to fit spans to it now."""
         if self._slack_quantile > 0.0:
             self._learn_slack(service_us, now_us, cost)
         self.service_us += (service_us - self.service_us) // 8
-
-    def learn_unloaded(self, service_us: int) -> bool:
-        """Record work that had nothing in its way; whether spans are to be fitted to it now."""
-        # The first is a sixteenth soon enough: until then each counts as much.
-        self.unloaded_us += (service_us - self.unloaded_us) // min(16, self._learned + 1)
-        fits = self._learned < _FIT_EVERY or self._learned % _FIT_EVERY == 0
-        self._learned += 1
+        # The first is a part of them soon enough: until then each counts as much.
+        known = self._learned
+        self._mean_us += (service_us - self._mean_us) // min(_ALL, known + 1)
+        self._learned = known + 1
+        fits = known % _FIT_EVERY == 0
+        if unloaded:
+            known = self._learned_unloaded
+            self._alone_us += (service_us - self._alone_us) // min(_UNLOADED, known + 1)
+            self._learned_unloaded = known + 1
+            fits = fits or known < _FIT_EVERY
+        self.unloaded_us = min(self._alone_us, self._mean_us)
         return fits
 
     def slack_of(self, request: Request) -> int:
