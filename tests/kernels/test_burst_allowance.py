@@ -44,6 +44,15 @@ def test_what_would_have_been_too_late_is_not_missed() -> None:
     assert not late.counts
 
 
+def test_a_place_that_is_idle_beside_three_at_work_is_no_pause() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(1 * S, late_us=1 * S, now_us=0)
+    allowance.record(idle=1, places=PLACES, now_us=100 * MS)
+    assert allowance.us == 0
+    allowance.record(idle=2, places=PLACES, now_us=110 * MS)
+    assert allowance.us == 2 * 10 * MS // PLACES
+
+
 def test_a_refusal_long_ago_is_not_counted_with_the_next() -> None:
     allowance = BurstAllowance(EXACT)
     allowance.record_refusal(1 * S, late_us=10 * MS, now_us=0)
@@ -202,7 +211,7 @@ def test_of_slow_work_all_spans_are_as_many_times_as_long() -> None:
         allowance.fit(times)
         allowance.record_refusal(100 * S * times, late_us=100 * S * times, now_us=0)
         for at in range(1, 60):
-            allowance.record(idle=at % 2, places=PLACES, now_us=at * 10 * MS * times)
+            allowance.record(idle=at % 2 * 2, places=PLACES, now_us=at * 10 * MS * times)
         found.append(allowance.us // times)
     assert found[0] > 100 * MS
     assert found[1] == pytest.approx(found[0], rel=0.001)

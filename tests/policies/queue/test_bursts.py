@@ -62,12 +62,15 @@ def test_what_matters_loses_nothing_to_who_waits_longer(line_us: int | None) -> 
     assert found["success.CRITICAL"] >= 0.999
 
 
-@pytest.mark.parametrize("load", first(1, [1.1, 0.8, 2.0]))
-def test_without_bursts_nothing_changes(load: float) -> None:
-    """A steady overload has somebody new to serve at all times: its line stays short."""
+@pytest.mark.parametrize(("load", "seed"), first(2, [(1.1, 1), (1.1, 4), (0.8, 1), (2.0, 1)]))
+def test_without_bursts_nothing_changes(load: float, seed: int) -> None:
+    """A steady overload has somebody new to serve at all times: its line stays short.
+
+    Near the capacity chance leaves a place idle now and then, and that is no pause.
+    """
     arrivals: Arrivals = Poisson(load * CAPACITY_PER_S)
     rig = rig_of(WorkKind(name="get", arrivals=arrivals))
-    found, before = (figures(rig, run(rig, 1, burst_us_max=us)) for us in (400_000, 0))
+    found, before = (figures(rig, run(rig, seed, burst_us_max=us)) for us in (400_000, 0))
     assert found["goodput"] >= before["goodput"]
     for figure in ("p50_ms", "p99_ms", "refused_p99_ms"):
         assert found[figure] <= before[figure] + 2
