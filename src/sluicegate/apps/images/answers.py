@@ -11,6 +11,7 @@ from typing import Final
 
 from sluicegate.apps.images.failures import NoImageError, kind_of
 from sluicegate.apps.images.pipeline import Image
+from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.etags import ANY, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest, problem
 
@@ -41,11 +42,14 @@ def image_reply(
 
 
 def _conditional(image: Image, request: HttpRequest, tag: str, headers: Headers) -> HttpReply:
-    wanted = wanted_tags(request, IF_NONE_MATCH)
-    if wanted and (ANY in wanted or tag in wanted):
+    try:
+        wanted = wanted_tags(request, IF_NONE_MATCH)
+    except BadValue:  # a cache's, of more tags or in another form: it gets the image
+        wanted = ()
+    if ANY in wanted or tag in wanted:
         return HttpReply(304, headers=headers)
     # Of a date only that very one: an origin's may go back.
-    since = b"" if wanted else request.header(IF_MODIFIED_SINCE)
+    since = b"" if IF_NONE_MATCH in request.first else request.header(IF_MODIFIED_SINCE)
     if since and since == image.last_modified.encode("latin-1", "replace"):
         return HttpReply(304, headers=headers)
     asked = request.header(b"range")
