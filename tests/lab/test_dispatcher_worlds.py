@@ -84,6 +84,12 @@ def test_every_class_has_samples_though_critical_alone_is_too_much() -> None:
         assert found.served(3 * US, 25 * US, caller) < 0.001
 
 
+def test_scans_at_two_thirds_of_the_capacity_wait_in_their_lane_and_are_served() -> None:
+    """Five of 400 were refused where a line stood after a tenth of a second."""
+    found = play(neighbours(scans_per_s=20, quota_ru=100_000), 2)
+    assert found.served(0, found.rig.span_us - 2 * US) == 1.0
+
+
 def test_scans_with_room_for_all_of_them_are_all_served() -> None:
     found = play(neighbours(slots=64, scans_per_s=200, quota_ru=100_000), 1)
     assert found.served(0, found.rig.span_us - US) == 1.0

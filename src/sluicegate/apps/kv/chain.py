@@ -60,6 +60,9 @@ _WRITE: Final = write_weights(1.0, 0.1, 0.1)
 # Before a short line in the order of classes, and not behind a long one: by the p99 short deadlines
 # were refused of DEGRADED while BULK was served.
 DEADLINE_QUANTILE: Final = 0.5
+# The lane of heavy work has few places where reads take longer beside it, and a burst of scans
+# takes some tenths of a second to pass them: that is no line that stands.
+_HEAVY_INTERVAL_US: Final = 400_000
 _PLACES_GROWTH: Final = 4  # times those at first, at most
 # A place in a plain pool is waited for as long as whoever asks waits.
 _PLAIN_WAIT_US: Final = 3_600_000_000
@@ -148,6 +151,7 @@ class PolicyChain:
                 length_max=settings.queue_length,
                 bytes_max=settings.queue_bytes,
                 wait_us_max=settings.deadline_ms * _MS,
+                interval_us=_HEAVY_INTERVAL_US,
                 slack_quantile=0.5,
             ),
         )
