@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.policies.queue.line_book import LineBook
 from sluicegate.policies.queue.queue import Queue, QueuePermit
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.queue.work_times import WorkTimes
@@ -98,3 +99,16 @@ def test_a_queue_bears_no_longer_a_delay_after_a_stall() -> None:
     assert target_us(at_work=8) == 5 * MS
     assert target_us(at_work=32) == 5 * MS
     assert target_us(at_work=3) > 5 * MS  # so few may well be as slow as that
+
+
+def test_one_long_work_among_many_short_ones_does_not_halve_a_line() -> None:
+    book, now_us = LineBook(QueueSettings(places=32)), START_US
+    for _ in range(200):
+        now_us += MS
+        book.learn(10 * MS, False, now_us)
+    book.burst.us = 100 * MS
+    assert book.burst_units == 320
+    book.learn(200 * MS, False, now_us)
+    assert book.burst_units >= 270
+    book.burst.us = 0
+    assert book.burst_units == 0

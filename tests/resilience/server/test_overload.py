@@ -152,6 +152,30 @@ def test_a_line_of_what_matters_less_is_nobody_s_who_matters_more() -> None:
     assert run(story) == [False] * 5 + [True, False, True]
 
 
+@pytest.mark.parametrize(("burst_us", "let_in"), [(0, 5), (20_000, 7)])
+def test_as_many_more_may_wait_as_are_served_in_what_bursts_add(burst_us: int, let_in: int) -> None:
+    """One place of 10 ms, a mark of 4."""
+
+    async def story(loop: VirtualLoop) -> int:
+        marks = WatermarkSettings(high=4, low=1)
+        protection = Protection(
+            Resilience(queue=QueueSettings(places=1), watermark=marks), clock=loop
+        )
+        queue = protection.light.queue
+        queue.learn(10_000, False, loop.now_us())
+        queue._book.burst.us = burst_us
+        tasks = []
+        for _ in range(9):
+            tasks.append(asyncio.create_task(protection.admit(protection.begin("/"))))
+            await asyncio.sleep(0)
+        refused = sum(task.done() and isinstance(task.result(), Decision) for task in tasks)
+        for task in tasks:
+            task.cancel()
+        return len(tasks) - refused
+
+    assert run(story) == let_in
+
+
 @pytest.mark.parametrize("claim", ["", "CRITICAL"])
 @pytest.mark.parametrize("protected", [True, False])
 def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_with_it(

@@ -209,8 +209,14 @@ class PolicyChain:
         self.levels.replace_ramps(RampSettings(ramps=settings.ramps))
 
     def _is_owed(self, request: Request) -> bool:
-        """Whether its class is owed a place in the line that it would join."""
-        return (self.heavy if self.heavy.has_line(request) else self.queue).owes(request)
+        """Whether its class is owed a place in the line that it would join, or bursts all of it.
+
+        A line that is no longer than what bursts add is served in the pause behind it.
+        """
+        if self.heavy.has_line(request):
+            return self.heavy.owes(request)
+        queue = self.queue
+        return queue.queued < queue.burst_units or queue.owes(request)
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""

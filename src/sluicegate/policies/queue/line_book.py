@@ -138,6 +138,12 @@ class LineBook:
         return self._is_standing(len(self._rules))
 
     @property
+    def burst_units(self) -> int:
+        """How many more may wait for the sake of bursts: what is done in their allowance."""
+        burst_us = self.burst.us
+        return burst_us * self.places // max(1, self.work.mean_us) if burst_us else 0
+
+    @property
     def target_us(self) -> int:
         """The delay that is still good."""
         return self._rules[0].target_us()
@@ -392,7 +398,7 @@ class LineBook:
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""
-        room = self.saturation.room(self.places, self.work.service_us, self.burst.us)
+        room = self.saturation.room(self.places, self.work.mean_us, self.burst.us)
         if room is None:
             return self._settings.length_max
         if lane >= self._lanes:

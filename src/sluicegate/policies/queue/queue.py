@@ -181,6 +181,11 @@ class Queue:
         return self._book.standing
 
     @property
+    def burst_units(self) -> int:
+        """How many more may wait for the sake of bursts."""
+        return self._book.burst_units
+
+    @property
     def slack_us(self) -> int:
         """What the work takes, as far as deadlines are concerned."""
         return self._book.work.slack_us

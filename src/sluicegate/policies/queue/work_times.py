@@ -1,10 +1,12 @@
 """Work times: what a queue knows of how long its work takes, and what it asks of a deadline.
 
-Two spans, and two quantiles. `service_us` is the work as it is now, however loaded; `unloaded_us`
-what it takes while at most half of the places are taken, the measure of all spans of the queue. It
-is never more than the mean of all work. What an overload begins with is some sixteen works that had
-nothing in their way, and then none: those of 10 ms took 17 by chance (seed 2 of `lab run overload`)
-and for as long as it lasted the queue bore a delay of 18 ms, and not of 10.
+Three spans, and two quantiles. `service_us` is the work as it is now, however loaded; `mean_us` the
+mean of the last hundred or so, by which the queue knows how many it can serve: one long work among
+the last eight halved a line. `unloaded_us` is what work takes while at most half of the places are
+taken, the measure of all spans of the queue. It is never more than the mean of all work. What an
+overload begins with is some sixteen works that had nothing in their way, and then none: those of 10
+ms took 17 by chance (seed 2 of `lab run overload`), and for as long as it lasted the queue bore a
+delay of 18 ms, and not of 10.
 
 `slack_us` is what a deadline has to leave, the `slack_quantile` of all work; what a unit costs may
 say less, once costs differ (`slack_of`).
@@ -48,13 +50,13 @@ class WorkTimes:
         "_ends",
         "_learned",
         "_learned_unloaded",
-        "_mean_us",
         "_slack_due_us",
         "_slack_quantile",
         "_times",
         "_unit_ns",
         "_unit_times",
         "_void_us",
+        "mean_us",
         "service_us",
         "slack_us",
         "unloaded_us",
@@ -66,7 +68,7 @@ class WorkTimes:
         self._unit_times: WindowedQuantile | None = None  # of a unit of cost, once costs differ
         self._unit_ns = 0
         self._slack_due_us = 0
-        self._mean_us = self._learned = 0  # of all work
+        self.mean_us = self._learned = 0  # of all work
         self._alone_us = self._learned_unloaded = 0  # of work that had nothing in its way
         self._ended_us = 0  # the last time that work ended
         self._ends = 0  # of work, since the last stall
@@ -103,7 +105,7 @@ class WorkTimes:
         self.service_us += (service_us - self.service_us) // 8
         # The first is a part of them soon enough: until then each counts as much.
         known = self._learned
-        self._mean_us += (service_us - self._mean_us) // min(_ALL, known + 1)
+        self.mean_us += (service_us - self.mean_us) // min(_ALL, known + 1)
         self._learned = known + 1
         fits = known % _FIT_EVERY == 0
         if unloaded:
@@ -111,7 +113,7 @@ class WorkTimes:
             self._alone_us += (service_us - self._alone_us) // min(_UNLOADED, known + 1)
             self._learned_unloaded = known + 1
             fits = fits or known < _FIT_EVERY
-        self.unloaded_us = min(self._alone_us, self._mean_us)
+        self.unloaded_us = min(self._alone_us, self.mean_us)
         return fits
 
     def slack_of(self, request: Request) -> int:

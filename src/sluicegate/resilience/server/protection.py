@@ -176,16 +176,16 @@ class Lane:
         return self._passed * 1_000 // _ALL
 
     def _waiting(self) -> int:
-        """How many wait; none that counts if the line does not stand.
+        """How many wait beyond what bursts may add; none if the line does not stand.
 
-        That is a burst, and what it brought is served in the pause behind it. Before any work has
-        ended nobody knows that a place will come free, and all count.
+        What a burst brought is served in the pause behind it. Before any work has ended nobody
+        knows that a place will come free, and all count.
         """
         queue = self.queue
         queued = queue.queued
         if queued > self._low and self._has_served and not queue.standing:
             return 0
-        return queued
+        return max(0, queued - queue.burst_units)
 
     def _ahead(self, request: Request) -> int:
         """How many in its line, or, if that is less, of those who matter as much or more."""
@@ -219,7 +219,7 @@ class Lane:
             queue = self.queue.stats()
             levels = queue.places, queue.inflight, queue.queued
             if watermark is not None:  # it learns that the line is short from who comes next
-                refuses = watermark.refuses and queue.queued > watermark.settings.low
+                refuses = watermark.refuses and self._waiting() > self._low
         else:
             threads = concurrency.stats()
             levels = threads.limit, threads.inflight, 0
