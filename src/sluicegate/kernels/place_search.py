@@ -222,6 +222,7 @@ class PlaceSearch:
         self._floor = 0
         self._found = places
         self._set(places)
+        self.accepted += 1
         self._next_us = now_us + _REST_US_MAX  # it is in time with these, and a try costs much
         return True
 

@@ -1,4 +1,4 @@
-"""Before an engine of several dispatchers a price saves what the queue cannot; alone it rests."""
+"""Before an engine of several dispatchers what matters is saved; alone no price moves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def figures(candidate: str, case: str) -> Figures:
 
 
 @pytest.mark.prove
-def test_the_price_of_the_lowest_class_saves_the_others_where_the_line_is_in_the_engine() -> None:
-    queue, prices = figures("off", "four"), figures("local", "four")
-    for member in ("CRITICAL", "DEGRADED"):
-        assert prices[f"served.{member}"] > queue[f"served.{member}"] + 0.2
-    assert prices["dearest"] == 4
-    assert queue["dearest"] == 1
+@pytest.mark.parametrize("prices", ["local", "off"])
+def test_what_matters_is_served_though_the_line_is_in_the_engine(prices: str) -> None:
+    """Without prices a quarter was, until fewer places were tried where nothing is in time."""
+    found = figures(prices, "four")
+    assert found["served.CRITICAL"] > 0.9
+    assert found["served.DEGRADED"] > 0.9
 
 
 @pytest.mark.prove
