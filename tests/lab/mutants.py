@@ -430,8 +430,8 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "a watermark knows of no bursts",
         "resilience/server/protection.py",
-        "if queued > self._low and self._has_served and not queue.standing:",
-        "if False:",
+        "        if queued > self._low and self._has_served and not queue.standing:",
+        "        return queued\n        if False:",
         "bursts",
         "50/50 at 2x",
     ),
