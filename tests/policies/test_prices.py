@@ -122,15 +122,17 @@ def test_a_slow_shard_that_has_too_much_to_do_becomes_dearer_and_the_others_do_n
     assert service.dearest["s0"][Criticality.CRITICAL] == 1_000
 
 
-def test_while_something_else_is_helping_no_first_raise_is_made() -> None:
+def test_while_something_else_is_helping_prices_yield_and_then_see_what_is_left() -> None:
     service = Service()
     service.took_us["s0"] = 100 * MS
-    for _ in range(4):
-        service.run(1.5, refuse=0.5, of=["s0"])
-        service.prices.begin_trials_anew()
-    assert service.dearest["s0"] == PLAIN
-    service.run(3.5, refuse=0.5, of=["s0"])  # it has not helped
-    service.prices.begin_trials_anew()  # nor does that take anything back
+    service.run(4, refuse=0.5, of=["s0"])
+    assert service.prices_of("s0")[Criticality.BULK] >= 2_000
+    for _ in range(3):
+        service.prices.begin_anew()
+        assert service.prices_of("s0") == PLAIN
+        service.run(2.5, refuse=0.5, of=["s0"])  # a raise comes after three
+        assert service.prices_of("s0") == PLAIN
+    service.run(2, refuse=0.5, of=["s0"])  # it has not helped
     assert service.prices_of("s0")[Criticality.BULK] >= 2_000
 
 

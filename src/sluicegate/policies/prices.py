@@ -19,9 +19,9 @@ slowness has another cause than load, and where one shard of ten is slow; so her
                     much a little less shows nothing. If the last step does not help either, load is
                     not the cause: prices go back at once, and the next try waits, each time twice
                     as long
-                    Trouble counts anew where a queue of ours has just found fewer places: a raise
-                    meanwhile would be taken for what has helped, and what it makes room for gives
-                    the places back
+                    All begins anew, and waits for `yield_windows`, where a queue of ours has just
+                    found fewer places: a raise meanwhile would be taken for what has helped, and
+                    what it makes room for gives the places back
     a price         rises further while the ratio falls, to `price_max_milli`, class by class from
                     BULK up, never below what the class above pays. CRITICAL has none
     a price held    is lowered a step each `hold_windows`, to see whether it is still needed
@@ -36,8 +36,9 @@ judge holds its ratio for two seconds, then it is neutral.
 What is it for, where there is a queue? For a line that is not ours. Several dispatchers before one
 engine have more places together than it has, and none of them can find fewer: whoever tries half
 gets half as much done, and gives them back. Then the line is in the engine, first come, first
-served, and our queues are empty. Only its latency tells. The lab plays it: `shared-engine`. (Where
-nothing is in time, the search of places sees that too, and saves more than a price does.)
+served, and our queues are empty. Only its latency tells. The lab plays it: `shared-engine`. Where
+nothing at all is in time, the search of places sees that too, and saves more than a price does; so
+prices yield to it.
 
 Cost: two look-ups each charge, and a ratio's `add` each end. Bounds: `cells_max` cells; what comes
 beyond has no price.
@@ -147,6 +148,7 @@ class PriceSettings:
     rest_windows: int = ranged(8, 1, _WINDOWS_MAX)  # for which prices then stay, once it is over
     rest_windows_max: int = ranged(32, 1, _WINDOWS_MAX)
     gain_permille: int = ranged(200, 1, 999)
+    yield_windows: int = ranged(6, 1, _WINDOWS_MAX)  # to fewer places, for which the queue orders
     pause_windows: int = ranged(8, 1, _WINDOWS_MAX)  # after the first raise that did not help
     pause_windows_max: int = ranged(120, 1, _WINDOWS_MAX)
     hold_windows: int = ranged(10, 1, _WINDOWS_MAX)
@@ -292,10 +294,14 @@ class _Cell:
         else:
             self._hold()
 
-    def begin_trial_anew(self) -> None:
-        """Count the trouble before a first raise from here."""
-        if not self.ladder.raised:
-            self._since = _Signs()
+    def begin_anew(self) -> None:
+        """Let prices go, wait, and see what trouble is left before a first raise."""
+        self._trying = False
+        self._since = _Signs()
+        self._kept = []
+        self._relapse = 0
+        self.ladder.lower_all(1)
+        self._pause = max(self._pause, self._settings.yield_windows)
 
     def _relax(self) -> None:
         """Not in trouble: prices come down, at once or after a rest, and are not forgotten yet."""
@@ -400,11 +406,11 @@ class LocalPrices:
         cell = self._cell(request)
         return None if cell is None else cell.last_ratio
 
-    def begin_trials_anew(self) -> None:
+    def begin_anew(self) -> None:
         """Something else is helping: see what trouble is left before a first raise."""
         for cells in self._cells.values():
             for cell in cells.values():
-                cell.begin_trial_anew()
+                cell.begin_anew()
 
     def is_troubled(self, shard: str, now_us: int) -> bool:
         """Whether something on it was slow, and had too much to do, in the window before."""

@@ -27,6 +27,7 @@ MESH = (
 ACCESS = '{"start_time": "2026-01-01T00:00:00Z", "x-user-id": "ann", "path": "/play"}\n'
 EMERGENCY = """\
 version: 1
+degrade: {recommendations: stressed}
 callers:
   names: {gateway: CRITICAL}
   pins: [vip]

@@ -13,6 +13,18 @@ def figures(candidate: str, case: str) -> Figures:
 
 
 @pytest.mark.prove
+def test_prices_save_what_the_queues_of_eight_dispatchers_cannot() -> None:
+    """Each has its own search for places, and on half of the seeds all of them find too many."""
+    alone, priced = (
+        SCENARIO.measure(rig, SCENARIO.candidates[name].run(rig, 6))
+        for rig in [SCENARIO.rigs["eight"]]
+        for name in ("off", "local")
+    )
+    for member in ("CRITICAL", "DEGRADED"):
+        assert priced[f"served.{member}"] > alone[f"served.{member}"] + 0.15
+
+
+@pytest.mark.prove
 @pytest.mark.parametrize("prices", ["local", "off"])
 def test_what_matters_is_served_though_the_line_is_in_the_engine(prices: str) -> None:
     """Without prices a quarter was, until fewer places were tried where nothing is in time."""

@@ -165,7 +165,7 @@ class PolicyChain:
                 self.heavy,
                 self.bulkhead,
                 settings.places_max or min(_PLACES_GROWTH * settings.places, PLACES_MAX),
-                self.local_prices.begin_trials_anew,
+                self.local_prices.begin_anew,
             )
         observers: list[StackObserver] = [usage]
         if layers:
