@@ -5,7 +5,7 @@ many places that has. Of 64 places before 8 slots half are four times the engine
 takes is told apart by how much heavy work was under way when it ended:
 
     up to `LEAST`    what it takes otherwise
-    more             what it takes beside heavy work. Where that is a fifth longer, beyond its
+    more             what it takes beside heavy work. Where that is a tenth longer, beyond its
                      noise, the lane has half as many places as there was heavy work, or `LEAST`
 
 Places that the lane lacks come back once it has been full for a second without a pause, or a minute
@@ -38,8 +38,8 @@ from sluicegate.kernels.bounds import within
 from sluicegate.kernels.place_search import PLACES_MAX
 
 LEAST: Final = 4
-_LONGER: Final = 1.2
-_SIGMAS: Final = 3.5
+_LONGER: Final = 1.1
+_SIGMAS: Final = 4.0
 _ENDS_MIN: Final = 10  # of each kind, before they are compared, and again after so many more
 _ENDS_MAX: Final = 256  # then those so far count half
 _KNOWN_US: Final = 10_000_000
