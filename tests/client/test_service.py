@@ -19,6 +19,7 @@ from tests.client.world import window
 from tests.stores.service.door import Service
 
 TIMEOUT_S = 20
+A_DAY_S = 86_400  # a window whose end no test meets
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -42,7 +43,7 @@ def test_what_is_asked_in_one_turn_leaves_in_one_write(service: Service) -> None
 
 
 def test_a_hot_pair_is_leased_and_closing_gives_it_back(service: Service) -> None:
-    service.checks.limit = window(100_000)
+    service.checks.limit = window(100_000, s=A_DAY_S)
 
     async def story() -> int:
         async with Client(service.url) as client:
@@ -163,8 +164,9 @@ def test_what_the_service_cannot_use_is_a_bad_value(service: Service) -> None:
 
 
 def test_threads_ask_one_client(service: Service) -> None:
-    service.checks.limit = window(50)
-    with SyncClient(service.url, lease=None) as client, ThreadPoolExecutor(8) as threads:
+    service.checks.limit = window(50, s=A_DAY_S)
+    patient = SyncClient(service.url, lease=None, timeout_ms=TIMEOUT_S * 1_000)
+    with patient as client, ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda _: client.check("ann", "/play"), range(80)))
         assert sum(map(bool, answers)) == 50
         stats = client.stats()
@@ -178,8 +180,8 @@ def test_threads_ask_one_client(service: Service) -> None:
 
 
 def test_threads_spend_leases_and_closing_gives_them_back(service: Service) -> None:
-    service.checks.limit = window(10_000)
-    with SyncClient(service.url, lease=100) as client:
+    service.checks.limit = window(10_000, s=A_DAY_S)
+    with SyncClient(service.url, lease=100, timeout_ms=TIMEOUT_S * 1_000) as client:
         client.connect()
         with ThreadPoolExecutor(8) as threads:
             answers = list(threads.map(lambda _: client.check("ann", "/play"), range(1_050)))

@@ -92,7 +92,7 @@ def test_a_lease_is_seen_by_others_until_it_runs_out_or_is_let_go(
         return LeasedMembers(parse_url(url), name, address, int(lease_s * S), SystemChance())
 
     async def tell() -> None:
-        a, b, c = member("a", A, 30), member("b", B, 30), member("c", C, 0.3)
+        a, b, c = member("a", A, 30), member("b", B, 30), member("c", C, 2)
         assert await a.begin() == {"a": A}
         assert await b.begin() == {"a": A, "b": B}
         assert await c.begin() == {"a": A, "b": B, "c": C}
