@@ -7,6 +7,7 @@ from base64 import b64encode
 from hashlib import sha256
 
 from sluicegate.command_line.page import (
+    ICON,
     STYLE,
     cell,
     color_key,
@@ -30,6 +31,13 @@ def test_a_page_allows_its_own_style_and_nothing_else() -> None:
     digest = b64encode(sha256(style.encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'sha256-{digest}'" in page
     assert "<script" not in page
+
+
+def test_a_page_that_is_served_brings_its_icon_and_its_policy_lets_it_be_shown() -> None:
+    """A browser asks the server for one else, and has an error for each page."""
+    page = render_page("Nodes", [], served=True)
+    assert f'<link rel="icon" href="{ICON}">' in page
+    assert '; img-src data:"' in page
 
 
 def test_pieces_escape_what_they_say() -> None:

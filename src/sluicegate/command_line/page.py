@@ -54,6 +54,14 @@ ul.notes { margin: 8px 0; max-width: 78ch; padding-left: 18px; }
 @media print { section { break-inside: avoid; } }
 """
 
+# A gate between two posts, and what flows through; browsers ask a server for an icon else.
+ICON: Final = (
+    "data:image/svg+xml,"
+    "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+    "%3Cpath fill='%237b8492' d='M1 1h3v14H1zm11 0h3v14h-3zM5 1h6v7H5z'/%3E"
+    "%3Cpath fill='%232f6fde' d='M5 11h6v4H5z'/%3E%3C/svg%3E"
+)
+
 
 def render_page(
     title: str,
@@ -69,15 +77,16 @@ def render_page(
     """Return the whole file; `style` comes after `STYLE`, and `head` stands above the main part.
 
     `inline_styles` allows style attributes, which drawings of other programs have. A page that is
-    `served` may have forms, and a `script` of ours, which may ask the server that it came from;
-    with `images` it may show those of that server.
+    `served` has an icon, and may have forms, and a `script` of ours, which may ask the server that
+    it came from; with `images` it may show those of that server.
     """
     style = STYLE + style
     source = "'unsafe-inline'" if inline_styles else digest_of(style)
     own = "'self'" if served else "'none'"
     policy = f"default-src 'none'; style-src {source}; base-uri 'none'; form-action {own}"
-    if images:
-        policy += "; img-src 'self'"
+    icon = f'<link rel="icon" href="{ICON}">' if served else ""
+    if served:
+        policy += "; img-src data: 'self'" if images else "; img-src data:"
     if script:
         policy += f"; script-src {digest_of(script)}; connect-src {own}"
     # Without a referrer a form would name no origin, and be taken for that of another site.
@@ -88,7 +97,7 @@ def render_page(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta name="referrer" content="{referrer}">',
-        f"<title>{escape(title)}</title><style>{style}</style></head><body>{head}<main>",
+        f"{icon}<title>{escape(title)}</title><style>{style}</style></head><body>{head}<main>",
         *body,
         f"</main>{f'<script>{script}</script>' if script else ''}</body></html>\n",
     ]

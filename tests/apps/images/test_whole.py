@@ -191,7 +191,7 @@ def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> Non
     page = server.get("/gallery")
     assert page.status == 200
     text = page.body.decode()
-    assert "img-src 'self'" in text
+    assert "img-src data: 'self'" in text
     assert re.search(r'<text class="axis"[^>]*>[\d.]+ k?B</text>', text)
     assert " ago, and is being counted again" not in text  # it was counted for this answer
     assert path(origin.url("/g.png"), "").removeprefix("/img//") in text
