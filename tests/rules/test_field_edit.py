@@ -41,6 +41,14 @@ window = "1m"
 rule_id = "search"
 limit = 7
 window = "1h"
+
+[callers.quotas."eu.reports"]
+limit = 2
+window = "1d"
+
+[ degrade ]  # under stress
+recommendations = "stressed"  # first of all
+"old news" = "hard"
 """
 
 
@@ -66,6 +74,12 @@ def after(text: str, target: str, value: str, name: str = "a.yaml") -> str:
         (TOML, "a.toml", "search.window", "2h", 'window = "1h"', 'window = "2h"'),
         (TOML, "a.toml", "play.burst_capacity", "5", "]]\nrule_id = \"play\"",
          "]]\nburst_capacity = 5\nrule_id = \"play\""),
+        (TOML, "a.toml", "quota:eu.reports.limit", "3", "limit = 2", "limit = 3"),
+        (TOML, "a.toml", "degrade.recommendations", "always", '"stressed"', '"always"'),
+        (TOML, "a.toml", "degrade.old news", "never", '"hard"', '"never"'),
+        (TOML, "a.toml", "degrade.history", "hard", "stress\n", 'stress\nhistory = "hard"\n'),
+        (TOML, "a.toml", "degrade.v1.5", "hard", "stress\n", 'stress\n"v1.5" = "hard"\n'),
+        ("[degrade]", "a.toml", "degrade.a", "hard", "[degrade]", '[degrade]\na = "hard"\n'),
     ],
 )  # fmt: skip
 def test_a_field_is_set_and_the_rest_stays_as_it_was_written(
@@ -83,6 +97,24 @@ def test_what_was_there_before_is_told() -> None:
 def test_a_rule_that_there_is_not_is_refused(target: str) -> None:
     with pytest.raises(BadValue, match="RULE"):
         find_field({"a.yaml": NATIVE}, target)
+
+
+def test_a_switch_where_no_file_has_any_is_told_what_to_do() -> None:
+    with pytest.raises(BadValue, match="no file has a table `degrade`"):
+        find_field({"a.toml": "version = 1\n"}, "degrade.recommendations")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'degrade = {a = "hard"}\n',
+        'degrade.a = "hard"\n',
+        'x = """\n[degrade]\n"""\ndegrade.a = "hard"',
+    ],
+)
+def test_a_table_without_a_head_is_not_guessed_at(text: str) -> None:
+    with pytest.raises(BadValue, match=r"a\.toml is not written so that it can be set; edit it"):
+        after(text, "degrade.a", "always", "a.toml")
 
 
 def test_two_rules_of_one_name_are_not_guessed_between() -> None:

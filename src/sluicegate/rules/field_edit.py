@@ -3,7 +3,8 @@
 A file keeps its comments and its order. The place is found by the parser's marks, the text is put
 there, and the whole is read again: unless exactly the field that was meant has changed, nothing is
 returned and the caller is told to edit the file. So a field that came by an alias or a merge, or
-TOML that is written in another way than `[[rules]]`, is refused and not guessed at.
+in TOML one of a rule or table without a head of its own (`[[rules]]`, `[degrade]`), is refused and
+not guessed at.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from sluicegate.rules.plain_values import form_of, read_text
 from sluicegate.rules.problems import FieldPath
 from sluicegate.rules.resources.callers import QUOTA_MARK
 
-_SHORTEST: Final = 2  # a rule's id and a field
+_SWITCHES: Final = "degrade"
 _NONE: Final = object()
 _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./%+-]*|[1-9][0-9]*[a-z]+")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 _WORDS: Final = frozenset({"true", "false", "null"})
 
 
@@ -47,12 +49,16 @@ def find_field(texts: Mapping[str, str], target: str) -> FieldPlace:
     longest = max((len(name) for name, _, _ in places.values()), default=0)
     found = [(file, it) for (file, _), it in places.items() if len(it[0]) == longest]
     if not found:
+        if target.startswith(f"{_SWITCHES}."):
+            remedy = "no file has a table `degrade` yet; propose one that has"
+            raise BadValue("RULE", target, remedy)
         raise BadValue("RULE", target, "give RULE.FIELD, with the id of a rule that is live")
     if len(found) > 1:
         files = ", ".join(sorted(file for file, _ in found))
         raise BadValue("RULE", target, f"several rules are called so ({files}); edit a file")
     file, (name, path, value) = found[0]
-    whole = (*path, *target[len(name) + 1 :].split("."))
+    field = target[len(name) + 1 :]
+    whole = (*path, field) if path == (_SWITCHES,) else (*path, *field.split("."))
     return FieldPlace(file, whole, _at(value, whole))
 
 
@@ -90,8 +96,8 @@ def _rules_of(value: object) -> Iterator[tuple[str, FieldPath]]:
     quotas = callers.get("quotas") if isinstance(callers, Mapping) else None
     for name in quotas if isinstance(quotas, Mapping) else ():
         yield f"{QUOTA_MARK}{name}", ("callers", "quotas", name)
-    if isinstance(value.get("degrade"), Mapping):
-        yield "degrade", ("degrade",)  # its fields are the switches
+    if isinstance(value.get(_SWITCHES), Mapping):
+        yield _SWITCHES, (_SWITCHES,)  # its fields are the switches
     domain = value.get("domain")
     if isinstance(domain, str):
         for name, place, _ in named_descriptors(value, domain):
@@ -179,19 +185,37 @@ def _offset(lines: list[str], mark: Any) -> int:
 
 
 def _edit_toml(text: str, path: FieldPath, literal: str) -> str | None:
-    if len(path) != _SHORTEST + 1 or path[0] != "rules":
+    head = _toml_head(text, path[:-1])
+    if head is None:
         return None
-    heads = [*re.finditer(r"^[ \t]*\[\[[ \t]*rules[ \t]*\]\][^\n]*\n?", text, re.MULTILINE)]
-    place = path[1]
-    if not isinstance(place, int) or place >= len(heads):
-        return None
-    begin = heads[place].end()
+    begin = head.end()
     following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, begin)
     end = len(text) if following is None else following.start()
-    field = re.escape(str(path[2]))
     line = re.compile(
-        rf"^([ \t]*{field}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s#]+)", re.MULTILINE
+        rf"^([ \t]*{_toml_key(path[-1])}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s#]+)",
+        re.MULTILINE,
     ).search(text, begin, end)
     if line is None:
-        return f"{text[:begin]}{path[2]} = {literal}\n{text[begin:]}"
+        field = str(path[-1])
+        written = field if _BARE.fullmatch(field) else json.dumps(field, ensure_ascii=False)
+        after_head = "" if text[:begin].endswith("\n") else "\n"
+        return f"{text[:begin]}{after_head}{written} = {literal}\n{text[begin:]}"
     return f"{text[: line.end(1)]}{literal}{text[line.end() :]}"
+
+
+def _toml_head(text: str, table: FieldPath) -> re.Match[str] | None:
+    """The line that opens a table, or one of `[[rules]]`; None where there is no such line."""
+    *names, last = table
+    at = last if isinstance(last, int) else None
+    keys = r"[ \t]*\.[ \t]*".join(map(_toml_key, table if at is None else names))
+    brackets = 1 if at is None else 2
+    opening, closing = r"\[" * brackets, r"\]" * brackets
+    line = rf"^[ \t]*{opening}[ \t]*{keys}[ \t]*{closing}[^\n]*\n?"
+    heads = [*re.finditer(line, text, re.MULTILINE)]
+    return heads[at or 0] if (at or 0) < len(heads) else None
+
+
+def _toml_key(name: str | int) -> str:
+    """A pattern for a key, bare or in quotes."""
+    key = re.escape(str(name))
+    return rf"(?:{key}|\"{key}\"|'{key}')"
