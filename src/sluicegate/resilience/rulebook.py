@@ -56,6 +56,7 @@ def follow_rulebook(
             node=book.node,
             folder=os.path.join(book.folder, book.node),
             announcements=log,
+            counts=dict if guard is None else guard.counts,
         )
         with follower:
             yield follower

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,19 @@ import httpx
 import pytest
 
 from sluicegate import Limiter
+from sluicegate.cli import main
 from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.resilience.rulebook import follow_rulebook
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import FollowedRulebook, Resilience
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.guard import RulebookGuard
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.rules.web.guard import RulesGuard
 from tests.doors.test_frameworks import served
+from tests.engines.child import until
 from tests.rules.web.arrivals import PlainArrival
 from tests.stores.service.door import Service
 
@@ -140,3 +146,54 @@ def test_who_is_not_known_is_counted_by_address_and_a_canary_is_for_its_callers(
     assert [one is not None and one.decision.allowed for one in found] == [True, False]
     assert guard.judge(PlainArrival("/else", user="ann")) is not None
     assert guard.judge(PlainArrival("/else", user="ben")) is None
+
+
+def test_a_node_reports_what_the_live_release_and_a_canary_of_its_quotas_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By its commands and a real follower: what the rulebook judges a canary by."""
+    file, book = tmp_path / "rules.yaml", tmp_path / "book"
+    file.write_text(BOOK.format(ann=3))
+    flags = ("--rulebook", str(book))
+    assert main(["rules", "init", str(book), "--rules", str(file), "--alone"]) == 0
+    settings = Resilience(
+        rulebook=FollowedRulebook(
+            blobs=f"files:{book}/blobs",
+            keys=(f"{book}/keys/signing.pub.pem",),
+            events=f"files:{book}/events",
+            node="shop-1",
+            folder=str(tmp_path / "last-good"),
+        )
+    )
+    guard = RulebookGuard(Limiter())
+
+    def ask(caller: str, times: int) -> None:
+        claim = {"x-sluicegate-criticality": "critical"}
+        path = "/page" if caller == "ann" else "/else"
+        for _ in range(times):
+            guard.judge(PlainArrival(path, user=caller, headers=claim))
+
+    with follow_rulebook(settings, Protection(settings), guard) as follower:
+        ask("ann", 5)
+        ask("ben", 2)  # whom no rule is about
+        assert nonzero(follower.report().counts) == {"1/CRITICAL": [7, 2]}
+        file.write_text(BOOK.format(ann=1))
+        capfd.readouterr()
+        assert main(["rules", "propose", str(file), "-m", "fewer", "--json", *flags]) == 0
+        proposal = json.loads(capfd.readouterr().out)["id"]
+        assert main(["rules", "approve", proposal, "--override", "no traffic", *flags]) == 0
+        assert main(["rules", "canary", proposal, "--share", "99.99%", *flags]) == 0
+        until(lambda: follower.books.canary_version == 2, "the canary")
+        ask("ann", 4)
+        counts = nonzero(follower.report().counts)
+        assert counts["1/CRITICAL"] == [7, 2]
+        assert counts["2/CRITICAL"][0] == 4
+        assert counts["2/CRITICAL"][1] >= 3
+        assert main(["rules", "publish", proposal, *flags]) == 0
+        until(lambda: follower.books.live_version == 2, "it is live")
+        ask("ann", 1)
+        assert nonzero(follower.report().counts) == {"2/CRITICAL": [1, 1]}
+
+
+def nonzero(counts: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    return {name: pair for name, pair in counts.items() if any(pair)}

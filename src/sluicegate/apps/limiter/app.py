@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
@@ -34,7 +34,6 @@ from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Store
@@ -52,6 +51,7 @@ from sluicegate.limits.rule import Failure
 from sluicegate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
 from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
 from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.release_counts import release_counts
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
@@ -220,18 +220,10 @@ class LimiterApp(App[LimiterSettings]):
             self.service.trial = trial
         self.books = books
 
-    def counts(self) -> dict[str, list[int]]:
+    def counts(self) -> Mapping[str, Sequence[int]]:
         """Decisions by release and class, how many and how many refused, for the node's reports."""
-        counts: dict[str, list[int]] = {}
-        books, trial = self.books, self.service.trial
-        if books is not None:
-            ledgers = [self.ledger] if trial is None else [self.ledger, trial.ledger]
-            versions = (books.live_version, books.canary_version)
-            for version, ledger in zip(versions, ledgers, strict=False):
-                for member in Criticality:
-                    name = f"{version}/{member.name}"
-                    counts[name] = [ledger.decided[member], ledger.refused[member]]
-        return counts
+        trial = self.service.trial
+        return release_counts(self.books, self.ledger, None if trial is None else trial.ledger)
 
     def _take(self, book: ServiceRuleSet) -> None:
         self.mesh.book = book.mesh

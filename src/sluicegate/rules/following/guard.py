@@ -6,15 +6,16 @@
 
 Quotas by caller, rules by path, penalties and canaries are those that a limiter would decide by.
 The caller is who has been authenticated, or else an address. What is counted stays where a rule
-does. Until rules are in force none is about any arrival: start the follower before the service.
+does. Until rules are in force none is about any arrival: start the follower before the service, and
+give it `counts=guard.counts`, so that its reports say what a canary's quotas refuse.
 
 Bounds: those of the rules and of the limiter, whose named rules these become.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.checks import CheckRequest
@@ -24,6 +25,7 @@ from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.release_counts import DecisionCounts, release_counts
 from sluicegate.rules.resources.paths import Rules
 from sluicegate.rules.resources.service import binding_rule, claims_of, resolve
 
@@ -37,32 +39,64 @@ class RulebookGuard:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._books: FleetBooks | None = None
+        self._live = DecisionCounts()
+        self._canary = DecisionCounts()
 
     def put_in_force(self, books: FleetBooks) -> None:
         """Judge by these books from now on."""
-        self._limiter.replace_rules(books.rules_beside(self._books))
+        before = self._books
+        self._limiter.replace_rules(books.rules_beside(before))
+        if before is None or before.live_version != books.live_version:
+            self._live = DecisionCounts()
+        if before is None or before.canary_version != books.canary_version:
+            self._canary = DecisionCounts()
         self._books = books
+
+    def counts(self) -> Mapping[str, Sequence[int]]:
+        """Decisions by release and class, how many and how many refused, for a node's reports."""
+        return release_counts(self._books, self._live, self._canary)
 
     def judge(self, arrival: Arrival) -> Judgement | None:
         """Judge it now; None if no rule is about it."""
-        claims, rules = self._claims(arrival)
-        return _named(self._limiter.judge(*claims), rules) if rules else None
+        asked = self._ask(arrival)
+        if asked is None or not asked.claims:
+            return None
+        return asked.record(self._limiter.judge(*asked.claims))
 
     async def ajudge(self, arrival: Arrival) -> Judgement | None:
         """`judge`, for asyncio."""
-        claims, rules = self._claims(arrival)
-        return _named(await self._limiter.ajudge(*claims), rules) if rules else None
+        asked = self._ask(arrival)
+        if asked is None or not asked.claims:
+            return None
+        return asked.record(await self._limiter.ajudge(*asked.claims))
 
-    def _claims(self, arrival: Arrival) -> tuple[list[Claim], Rules]:
+    def _ask(self, arrival: Arrival) -> _Asked | None:
         books = self._books
         if books is None:
-            return [], ()
+            return None
         caller = arrival.user() or arrival.address()
         request = CheckRequest(
             caller, arrival.path, headers=_Headers(arrival), priority=_claimed(arrival)
         )
-        resolved = resolve(books.book_for(caller).resources, request)
-        return claims_of(request, resolved), resolved.rules
+        book = books.book_for(caller)
+        resolved = resolve(book.resources, request)
+        counts = self._live if book is books.live else self._canary
+        if not resolved.rules:
+            counts.record(resolved.priority, allowed=True)
+        return _Asked(claims_of(request, resolved), resolved.rules, resolved.priority, counts)
+
+
+class _Asked(NamedTuple):
+    """What the rules of an arrival claim, and where the decision is counted."""
+
+    claims: list[Claim]
+    rules: Rules
+    priority: Criticality
+    counts: DecisionCounts
+
+    def record(self, judgement: Judgement) -> Judgement:
+        self.counts.record(self.priority, allowed=judgement.decision.allowed)
+        return _named(judgement, self.rules)
 
 
 def _claimed(arrival: Arrival) -> Criticality | None:
