@@ -15,7 +15,7 @@ is out: it would stop whatever was begun there, such as a refresher, for good.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from typing import Final, Protocol, final
 
@@ -109,13 +109,17 @@ def degraded(name: str) -> bool:
 
 
 def set_served(served: ServedRequest) -> Token[ServedRequest | None]:
-    """Set it; give the token to `reset_served` in the same context."""
+    """Set it; give the token to `reset_served`."""
     return _SERVED.set(served)
 
 
 def reset_served(token: Token[ServedRequest | None]) -> None:
-    """Set what was there before."""
-    _SERVED.reset(token)
+    """Set what was there before; nothing where another context ends what was begun in its own.
+
+    A stream that its caller leaves is closed wherever it is found, and nothing was set there.
+    """
+    with suppress(ValueError):
+        _SERVED.reset(token)
 
 
 @contextmanager
@@ -125,4 +129,4 @@ def serve(served: ServedRequest) -> Iterator[ServedRequest]:
     try:
         yield served
     finally:
-        _SERVED.reset(token)
+        reset_served(token)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,6 +23,7 @@ from sluicegate.resilience.rulebook import follow_rulebook
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.server.wsgi import protect as protect_threads
 from sluicegate.resilience.settings import FollowedRulebook, Resilience, resilience_settings
 from sluicegate.rules.releases.signatures import new_key
 from sluicegate.rules.service_rules import ServiceRules
@@ -27,14 +32,15 @@ from sluicegate.telemetry.prometheus import page
 from tests.doors.test_frameworks import served
 from tests.engines.child import until
 from tests.policies.virtual import VirtualLoop, pause_us, run
+from tests.resilience.server.test_grpc import Service, looped, threaded
+from tests.resilience.server.test_wsgi import served as served_by_threads
 
 SWITCHES = {"recommendations": "stressed", "history": "hard"}
 
 
 async def show(scope: Any, receive: Any, send: Any) -> None:
-    parts = [name for name in SWITCHES if not degraded(name)]
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": " ".join(parts).encode()})
+    await send({"type": "http.response.body", "body": shown_parts()})
 
 
 def stress(app: ProtectedApp, lag_us: int) -> None:
@@ -52,6 +58,77 @@ def test_the_more_stress_the_less_is_in_an_answer(lag_us: int, shown: str) -> No
     stress(app, lag_us)
     with served(app) as port:
         assert httpx.get(f"http://127.0.0.1:{port}/").text == shown
+
+
+Shown = Callable[[], str]
+
+
+class PartsService(Service):
+    """What the handlers of gRPC answer: the parts that are not left out."""
+
+    def text(self) -> bytes:
+        return shown_parts()
+
+
+def show_to_threads(environ: Any, start_response: Any) -> Iterator[bytes]:
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    yield shown_parts()  # on a thread of the server, after the application has returned
+
+
+def shown_parts() -> bytes:
+    return " ".join(name for name in SWITCHES if not degraded(name)).encode()
+
+
+@contextlib.contextmanager
+def by_wsgi(settings: Resilience) -> Iterator[tuple[Protection, Shown]]:
+    app = protect_threads(show_to_threads, settings)
+    with served_by_threads(app) as url:
+        yield app.protection, lambda: httpx.get(url).text
+
+
+@contextlib.contextmanager
+def by_grpc(serve: Any, method: str, settings: Resilience) -> Iterator[tuple[Protection, Shown]]:
+    channel: Any
+    with (
+        serve(PartsService(), settings) as (port, protection),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+
+        def unary() -> str:
+            text: bytes = channel.unary_unary(f"/T/{method}")(b"", timeout=10)
+            return text.decode()
+
+        def stream() -> str:
+            first: bytes = next(channel.unary_stream(f"/T/{method}")(b"", timeout=10))
+            return first.decode()
+
+        yield protection, stream if method == "Stream" else unary
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        by_wsgi,
+        partial(by_grpc, threaded, "Page"),
+        partial(by_grpc, threaded, "Stream"),
+        partial(by_grpc, looped, "Page"),
+        partial(by_grpc, looped, "Stream"),
+    ],
+    ids=["wsgi", "grpc", "grpc-stream", "grpc-asyncio", "grpc-asyncio-stream"],
+)
+def test_every_door_leaves_out_by_stress_by_an_operator_and_by_rules(door: Any) -> None:
+    settings = StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0)
+    protection: Protection
+    with door(Resilience(degrade=SWITCHES, stress=settings)) as (protection, shown):
+        assert shown() == "recommendations history"
+        for lag_us, left in ((100_000, "history"), (9_000_000, "")):
+            for _ in range(1_000):
+                protection.stress.record_loop_lag(lag_us, now_us())
+            assert shown() == left
+        protection.degradation.replace({"recommendations": "never", "history": "hard"})
+        assert shown() == "recommendations"
+        protection.degradation.overrule({"recommendations": "always", "history": "never"})
+        assert shown() == "history"
 
 
 def test_another_thread_sees_the_stress_until_nobody_asks_any_more() -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, final
+from typing import Any
 
 import grpc
 import pytest
@@ -20,6 +20,7 @@ from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import EndpointSettings, Resilience
+from tests.engines.child import until
 
 SETTINGS = Resilience(
     queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
@@ -28,7 +29,6 @@ SETTINGS = Resilience(
 )
 
 
-@final
 class Service:
     def __init__(self) -> None:
         self.begun = 0
@@ -56,6 +56,14 @@ def handlers(service: Service, later: bool) -> Any:
     def stream(message: bytes, context: Any) -> Iterator[bytes]:
         yield from (service.text(), b"end")
 
+    def endless(message: bytes, context: Any) -> Iterator[bytes]:
+        while True:
+            yield service.text()
+
+    async def endless_later(message: bytes, context: Any) -> Any:
+        while True:
+            yield service.text()
+
     async def page_later(message: bytes, context: Any) -> bytes:
         return service.text()
 
@@ -72,14 +80,15 @@ def handlers(service: Service, later: bool) -> Any:
         {
             "Page": grpc.unary_unary_rpc_method_handler(page_later if later else page),
             "Hold": grpc.unary_unary_rpc_method_handler(hold_later if later else hold),
+            "Endless": grpc.unary_stream_rpc_method_handler(endless_later if later else endless),
             "Stream": grpc.unary_stream_rpc_method_handler(stream_later if later else stream),
         },
     )
 
 
 @contextlib.contextmanager
-def threaded(service: Service) -> Iterator[tuple[int, Protection]]:
-    door = ProtectInterceptor(SETTINGS)
+def threaded(service: Service, settings: Resilience = SETTINGS) -> Iterator[tuple[int, Protection]]:
+    door = ProtectInterceptor(settings)
     with ThreadPoolExecutor(4) as pool:
         server = grpc.server(pool, interceptors=[door])
         server.add_generic_rpc_handlers((handlers(service, later=False),))
@@ -127,6 +136,26 @@ def test_a_call_is_served_with_its_claims_and_streams_pass(serve: Any) -> None:
                 b"", metadata=(("x-sluicegate-criticality", "most"),), timeout=10
             )
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("serve", [threaded, looped])
+def test_a_stream_that_its_caller_leaves_gives_its_place_back_in_silence(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is closed outside of the context it began in; the only place is free again each time."""
+    channel: Any
+    with (
+        serve(Service()) as (port, protection),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        for _ in range(5):
+            stream = channel.unary_stream("/T/Endless")(b"", timeout=30)
+            assert next(stream) == b"DEGRADED"
+            stream.cancel()
+            until(lambda: protection.stats().light.under_way == 0, "its place is free")
+        assert channel.unary_unary("/T/Page")(b"", timeout=10) == b"DEGRADED"
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 @pytest.mark.parametrize("serve", [threaded, looped])

@@ -112,6 +112,16 @@ def test_nothing_is_read_of_a_body_that_is_refused() -> None:
     assert levels(app) == (1, 0)
 
 
+def test_a_response_that_another_thread_closes_gives_its_place_back() -> None:
+    app: Any = protect(Service(), one_place())
+    environ = {"PATH_INFO": "/other", "REQUEST_METHOD": "GET"}
+    with ThreadPoolExecutor(1) as pool:
+        response = pool.submit(app, environ, lambda *answer: print).result()
+        assert levels(app) == (1, 1)
+        response.close()
+    assert levels(app) == (1, 0)
+
+
 def test_expired_work_is_never_begun_and_bad_claims_are_named() -> None:
     service = Service()
     with served(protect(service)) as url:

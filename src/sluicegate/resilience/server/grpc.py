@@ -22,7 +22,7 @@ A permit is held until the handler has ended, streams included.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final, final
@@ -227,8 +227,9 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             with door.at_work(admitted, request, context):
                 answers = behaviour(message, context)
                 if hasattr(answers, "__aiter__"):
-                    async for answer in answers:
-                        yield answer
+                    async with aclosing(answers):  # with the request's context, and its place held
+                        async for answer in answers:
+                            yield answer
                 else:
                     await answers  # it writes to the context by itself
 
