@@ -124,7 +124,7 @@ def test_two_rules_of_one_name_are_not_guessed_between() -> None:
 
 @pytest.mark.parametrize("value", ["", "  ", "1\n2"])
 def test_a_value_is_one_line(value: str) -> None:
-    with pytest.raises(BadValue, match="VALUE"):
+    with pytest.raises(BadValue, match=r"play\.limit"):
         after(NATIVE, "play.limit", value)
 
 

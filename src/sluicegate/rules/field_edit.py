@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
@@ -36,14 +37,17 @@ class FieldPlace(NamedTuple):
     file: str
     path: FieldPath
     before: object  # None where the file does not say it
+    target: str  # what was asked for, RULE.FIELD
 
 
 def find_field(texts: Mapping[str, str], target: str) -> FieldPlace:
     """Where `RULE.FIELD` stands; of names that begin alike, the longest rule's."""
     places: dict[tuple[str, FieldPath], tuple[str, FieldPath, object]] = {}
+    names: list[str] = []
     for file, text in texts.items():
         value = read_text(text, form=form_of(file), source=file).value
         for name, path in _rules_of(value):
+            names.append(name)
             if target.startswith(f"{name}.") and len(target) > len(name) + 1:
                 places[file, path] = (name, path, value)
     longest = max((len(name) for name, _, _ in places.values()), default=0)
@@ -52,20 +56,22 @@ def find_field(texts: Mapping[str, str], target: str) -> FieldPlace:
         if target.startswith(f"{_SWITCHES}."):
             remedy = "no file has a table `degrade` yet; propose one that has"
             raise BadValue("RULE", target, remedy)
-        raise BadValue("RULE", target, "give RULE.FIELD, with the id of a rule that is live")
+        near = get_close_matches(target.rpartition(".")[0], names, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadValue("RULE", target, f"give RULE.FIELD, with the id of a rule that is live{hint}")
     if len(found) > 1:
         files = ", ".join(sorted(file for file, _ in found))
         raise BadValue("RULE", target, f"several rules are called so ({files}); edit a file")
     file, (name, path, value) = found[0]
     field = target[len(name) + 1 :]
     whole = (*path, field) if path == (_SWITCHES,) else (*path, *field.split("."))
-    return FieldPlace(file, whole, _at(value, whole))
+    return FieldPlace(file, whole, _at(value, whole), target)
 
 
 def set_field(text: str, place: FieldPlace, written: str) -> str:
     """The text with another value of the field, as somebody has typed it."""
     form = form_of(place.file)
-    value = _value_of(written)
+    value = _value_of(place.target, written)
     literal = _literal(value, written, form)
     before = read_text(text, form=form, source=place.file).value
     edit = _edit_yaml if form == "yaml" else _edit_toml
@@ -124,10 +130,10 @@ def _with(value: Any, path: FieldPath, new: object) -> object:
     return changed
 
 
-def _value_of(written: str) -> bool | int | float | str:
+def _value_of(target: str, written: str) -> bool | int | float | str:
     """What a file would say with this text: a number, a yes or no, or a text."""
     if not written.strip() or "\n" in written:
-        raise BadValue("VALUE", written, "give a value in one line")
+        raise BadValue(target, written, "give a value in one line")
     if written in _FLAGS:
         return _FLAGS[written]
     if _NUMBER.fullmatch(written):

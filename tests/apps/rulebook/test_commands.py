@@ -429,7 +429,9 @@ def test_a_field_that_is_set_by_one_who_may_not_approve_it_waits_for_a_second(bo
         (["play=500", "--reason", "x"], "play.limit=500"),
         (["none.limit=500", "--reason", "x"], "the id of a rule that is live"),
         (["play.limit=much", "--reason", "x"], "give a whole number"),
-        (["play.limit=100", "--reason", "x"], "other files"),
+        (["play.limit=100", "--reason", "x"], "'play.limit=100' cannot be used; live has that"),
+        (["play.limit=", "--reason", "x"], "play.limit: give a value in one line"),
+        (["pley.limit=500", "--reason", "x"], "did you mean 'play'?"),
         (["play.limit=1", "play.limit=2", "--reason", "x"], "set twice"),
     ],
 )

@@ -74,13 +74,19 @@ def _changes(
     """The files that change, whole, and what changes, in words."""
     files = [one["name"] for one in admin.rules(live, by=by)["files"] if one["format"]]
     texts = {name: str(admin.file(name, live, by=by)["text"]) for name in files}
-    changed: dict[str, str | None] = {}
+    as_live = dict(texts)
     words: list[str] = []
     for target, value in assigned.items():
         place = find_field(texts, target)
-        texts[place.file] = changed[place.file] = set_field(texts[place.file], place, value)
+        texts[place.file] = set_field(texts[place.file], place, value)
         before = "not set" if place.before is None else f"{place.before}"
         words.append(f"{target}: {before} -> {value}")
+    changed: dict[str, str | None] = {
+        name: text for name, text in texts.items() if text != as_live[name]
+    }
+    if not changed:
+        asked = " ".join(f"{target}={value}" for target, value in assigned.items())
+        raise BadValue("RULE.FIELD=VALUE", asked, "live has that already; give another value")
     return changed, words
 
 

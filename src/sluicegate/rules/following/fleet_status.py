@@ -139,7 +139,9 @@ class FleetReports:
         for status in self._highest(self._read([node])).nodes:
             if status.report is not None and not status.stale:
                 age = f"{status.age_us / 1e6:,.0f} s ago"
-                raise BadValue("node", node, f"it reported {age}; stop it first, or it is back")
+                silent = f"{self._stale_us / 1e6:,.0f} s"
+                remedy = f"it reported {age}; stop it first, and forget it when it was silent for"
+                raise BadValue("node", node, f"{remedy} {silent}, or it is back")
         self._store.forget_node(node)
 
     def forget_gone(self) -> list[str]:
