@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.endpoint_cost import MAGNITUDES, OTHERS, RECENT_US, EndpointCost
+from sluicegate.policies.endpoint_cost import (
+    LESSER_AFTER,
+    MAGNITUDES,
+    OTHERS,
+    RECENT_US,
+    EndpointCost,
+)
+from sluicegate.testing import SeededChance
 
 
 def cost(**rules: bool) -> EndpointCost:
@@ -146,3 +155,39 @@ def test_light_work_has_a_line_for_each_eighth_of_what_is_heavy() -> None:
         cost.learn(f"/{took_us}", took_us, 0)
         assert cost.magnitude(f"/{took_us}") == MAGNITUDES[name], took_us
         assert cost.mean_us(f"/{took_us}") == took_us
+
+
+def of_magnitudes(heavy_us: int = 512_000) -> EndpointCost:
+    return EndpointCost(heavy_us=heavy_us, places=8, light_max=4, endpoints_max=8, rules={})
+
+
+def test_an_endpoint_stays_in_its_line_though_some_of_its_units_are_quick() -> None:
+    cost = of_magnitudes()
+    cost.learn("/page", 20_000, 0)
+    for took_us in [*[1] * (LESSER_AFTER - 1), 60_000] * 4:
+        cost.learn("/page", took_us, 0)
+        assert cost.magnitude("/page") == MAGNITUDES[1]
+
+
+def test_work_of_which_each_unit_takes_another_time_stays_in_one_line() -> None:
+    """Of 10 ms in the mean; a mean of eight is below 3.9 ms a few times in ten thousand."""
+    draw = SeededChance(7).draw
+    cost = of_magnitudes(250_000)
+    lines = set()
+    for _ in range(50_000):
+        cost.learn("/get", round(-10_000 * log(1 - draw())), 0)
+        lines.add(cost.magnitude("/get"))
+    assert len(lines) == 1
+
+
+def test_an_endpoint_comes_into_a_lesser_line_late_and_into_a_greater_one_at_once() -> None:
+    cost = of_magnitudes()
+    cost.learn("/page", 20_000, 0)
+    for _ in range(40):
+        cost.learn("/page", 200, 0)
+    assert cost.magnitude("/page") == MAGNITUDES[1]
+    for _ in range(2 * LESSER_AFTER):
+        cost.learn("/page", 200, 0)
+    assert cost.magnitude("/page") == MAGNITUDES[3]
+    cost.learn("/page", 100_000, 0)
+    assert cost.magnitude("/page") == MAGNITUDES[1]
