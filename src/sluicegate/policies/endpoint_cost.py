@@ -26,7 +26,7 @@ Light work is of one of four magnitudes, each an eighth of the one above, from `
 has a line of its own (`magnitude`), and a place that is free goes to the line that was served
 least, in time: an endpoint whose work is short waits behind none whose work is eight times as long,
 and neither keeps a place from the other while that has nothing to do. What has not ended once is of
-the greatest. To a greater one an endpoint comes at once, to a lesser one after 256 units whose mean
+the greatest. To a greater one an endpoint comes at once, to a lesser one after 64 units whose mean
 was below half of its bound: a mean of eight is off by a quarter, and the line that it came into had
 no verdict yet. At five times the capacity (work of 10 ms, bound 3.9) 3% of the refusals were told
 after 47 to 88 ms for half a dozen units in the other line (`lab run queues`, seed 30000; 11 to 12
@@ -49,7 +49,7 @@ AHEAD: Final = 8  # times what the quickest takes, a place comes free at the lat
 STUCK: Final = 4  # times the mean without an end, and at least `STUCK_US_MIN`
 STUCK_US_MIN: Final = 10_000
 RECENT_US: Final = 60_000_000
-LESSER_AFTER: Final = 256  # units that were quick, in a row
+LESSER_AFTER: Final = 64  # units that were quick, in a row
 TARGET_US: Final = 10_000
 _SHIFT: Final = 3  # a unit of work weighs an eighth of the mean
 
