@@ -30,10 +30,12 @@ class World:
         self.now_us = 0
         self.scans: list[Admission] = []
 
-    def end(self, outcome: Outcome = Outcome.SUCCESS, *, measured: bool = True) -> None:
+    def end(
+        self, outcome: Outcome = Outcome.SUCCESS, *, measured: bool = True, late: bool = False
+    ) -> None:
         """One more has ended while all places are taken; a place each ms, 64 of them in a line."""
-        self.now_us += MS
-        request = Request("k", operation="get")
+        self.now_us += MS * (20 if late else 1)
+        request = Request("k", operation="get", deadline_us=self.now_us if late else None)
         if measured:
             request.measured = Measured(self.queue.places * MS)
         self.places.record_end(request, outcome, self.now_us)
@@ -87,6 +89,36 @@ def test_whoever_wants_to_know_hears_of_fewer_places_that_do_as_much_and_of_noth
     world.crowd(2_000)
     assert len(heard) == world.places.stats().accepted > 0
     assert world.places.stats().tries >= len(heard)
+
+
+def test_whoever_wants_to_know_hears_again_when_no_more_are_at_work() -> None:
+    """Else the price of a line that was still in the engine was raised beside fewer places."""
+    world = World()
+    heard: list[int] = []
+    world.places = Places(
+        world.queue, world.heavy, world.bulkhead, 0, lambda: heard.append(world.queue.inflight)
+    )
+    world.queue.inflight = 64
+    while not heard:
+        world.end(late=True)
+    places = world.queue.places
+    for world.queue.inflight in range(63, places - 1, -1):
+        world.end()
+    assert places < 32
+    assert heard == [64, places]
+
+
+@pytest.mark.parametrize("dear", [True, False])
+def test_while_a_price_keeps_work_away_a_free_place_gives_none_back(dear: bool) -> None:
+    world = World()
+    world.places = Places(world.queue, world.heavy, world.bulkhead, is_dear=lambda _: dear)
+    world.crowd(2_000)
+    few = world.queue.places
+    for _ in range(2_000):
+        world.queue.inflight = 0
+        world.end()
+    assert few < 32
+    assert world.queue.places == (few if dear else 64)
 
 
 def test_with_places_to_spare_nothing_changes() -> None:

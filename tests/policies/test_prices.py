@@ -88,6 +88,15 @@ class Service:
         ]
 
 
+def test_it_is_dear_while_somebody_pays_more_and_not_for_longer() -> None:
+    service = Service()
+    assert not service.prices.is_dear(service.now_us)
+    service.took_us["s0"] = 100 * MS
+    service.run(4, refuse=0.5, of=["s0"])
+    assert service.prices.is_dear(service.now_us)
+    assert not service.prices.is_dear(service.now_us + S), "nobody asks any more"
+
+
 def test_slow_work_alone_raises_nothing() -> None:
     service = Service()
     service.took_us["s0"] = 40 * MS

@@ -18,11 +18,12 @@ done stays the same; without a line, what is done falls, and the places are give
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
 many each window, up to `most`; so does what does not take all of its places, for there is no line
-to order, up to `first` again. The next try begins with what the last one kept. What takes no longer
-than it did when most places were free stands in no line: fewer would only do less, and are not
-tried. What a failed try had is a floor: the next is between the two. While some place is free
-nothing is tried, unless most of what the engine ends is too late for anybody: then there are too
-many places, and a try costs nobody anything.
+to order, up to `first` again, unless a price keeps others away: when it ends they come. The next
+try begins with what the last one kept. What takes no longer than it did when most places were free
+stands in no line: fewer would only do less, and are not tried. What a failed try had is a floor:
+the next is between the two. While some place is free nothing is tried, unless most of what the
+engine ends is too late for anybody: then there are too many places, and a try costs nobody
+anything.
 
 Where nothing at all is in time there is nothing to lose, and no window to wait for: by Little's law
 what is done in a second times what callers wait is how many may be at work, and `_SPARE` of that is
@@ -158,11 +159,13 @@ class PlaceSearch:
         *,
         late: bool = False,
         waits_us: int = 0,
+        kept_away: bool = False,
     ) -> bool:
         """Take in work that has ended; return whether `places` has changed.
 
         `inflight` are those at work now, with whoever has taken its place already; `late` is work
-        that nobody waits for any more, because whoever asked waited for `waits_us` only.
+        that nobody waits for any more, because whoever asked waited for `waits_us` only. While some
+        are `kept_away`, that a place is free is their doing, and no reason to have more.
         """
         if self._began_us < 0 or now_us < self._began_us:  # the first, or the clock went back
             self._open(now_us)
@@ -197,7 +200,7 @@ class PlaceSearch:
         if self._state == _TRYING:
             self._judge(passed_us, now_us, few=few)
         else:
-            self._look(passed_us, now_us)
+            self._look(passed_us, now_us, kept_away)
         return self.places != places
 
     def _cuts(self, late: bool, waits_us: int, now_us: int) -> bool:
@@ -245,7 +248,7 @@ class PlaceSearch:
         """Whether the places bind, or let in what is too late for anybody when it ends."""
         return self._full >= _FULL_SHARE * self._ends or self._late * 2 > self._ends
 
-    def _look(self, passed_us: int, now_us: int) -> None:
+    def _look(self, passed_us: int, now_us: int, kept_away: bool) -> None:
         """A steady window has ended."""
         ends, mean_us = self._ends, self._mean_us(passed_us)
         full, calm = self._is_full(), self._busy == 0
@@ -255,7 +258,8 @@ class PlaceSearch:
         if not full:
             self._base_ends = self._base_us = 0.0
             self._learn_usual(mean_us, calm=calm)
-            self._grow(self._first)
+            if not kept_away:
+                self._grow(self._first)
             return
         if self._base_us > _BASE_US_MAX:
             self._base_ends /= 2.0

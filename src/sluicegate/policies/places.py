@@ -50,11 +50,14 @@ class Places:
         "_bulkhead",
         "_drains",
         "_heavy",
+        "_is_dear",
         "_lane",
         "_on_fewer",
         "_queue",
         "_search",
+        "_tries",
         "_usual_us",
+        "_was_cut",
     )
 
     def __init__(
@@ -64,8 +67,14 @@ class Places:
         bulkhead: Bulkhead,
         most: int = 0,
         on_fewer: Callable[[], None] | None = None,
+        is_dear: Callable[[int], bool] | None = None,
     ) -> None:
-        """It begins with the queue's places; `on_fewer` hears of fewer places that do as much."""
+        """It begins with the queue's places; `on_fewer` hears of fewer places that do as much.
+
+        Where nothing was in time it hears of them again once no more are at work: the line is in
+        the queue only then.
+        `is_dear` says whether a price keeps work away now, which would take places else.
+        """
         self._queue = queue
         self._heavy = heavy
         self._bulkhead = bulkhead
@@ -73,7 +82,9 @@ class Places:
         self._lane = LaneSearch(max(1, queue.places // HEAVY_SHARE))
         self._usual_us: dict[str, float] = {}  # by operation; the chain has a few
         self._on_fewer = on_fewer
-        self._accepted = 0
+        self._is_dear = is_dear
+        self._accepted = self._tries = 0
+        self._was_cut = False  # there are fewer since nothing was in time, and not to try them
         self._drains = False  # more are at work than may be: the bulkhead has fewer places later
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
@@ -81,6 +92,8 @@ class Places:
         if self._drains and self._queue.inflight <= self._queue.places:
             self._drains = False
             self._bulkhead.resize(self._queue.places)
+            if self._was_cut and self._on_fewer is not None:
+                self._on_fewer()
         measured = request.measured
         if outcome is Outcome.IGNORE or measured is None or measured.from_cache:
             return
@@ -92,7 +105,10 @@ class Places:
         began_us = now_us - measured.service_us
         deadline_us = request.deadline_us
         waits_us = 0 if deadline_us is None else max(1, deadline_us - began_us)
-        if search.record(began_us, now_us, queue.inflight, late=late, waits_us=waits_us):
+        dear = self._is_dear is not None and self._is_dear(now_us)
+        if search.record(
+            began_us, now_us, queue.inflight, late=late, waits_us=waits_us, kept_away=dear
+        ):
             places = search.places
             if self._lane.limit(max(1, places // HEAVY_SHARE)):
                 self._heavy.resize(self._lane.places, now_us)
@@ -100,10 +116,11 @@ class Places:
             if not self._drains:
                 self._bulkhead.resize(places)
             queue.resize(places, now_us)
-            if search.accepted > self._accepted:
-                self._accepted = search.accepted
-                if self._on_fewer is not None:
-                    self._on_fewer()
+            accepted = search.accepted > self._accepted
+            self._was_cut = accepted and search.tries == self._tries
+            self._accepted, self._tries = search.accepted, search.tries
+            if accepted and self._on_fewer is not None:
+                self._on_fewer()
 
     def _record_in_lane(self, request: Request, service_us: int, now_us: int) -> bool:
         """Take in what heavy work does to what is quick; return whether its lane has changed."""

@@ -20,8 +20,9 @@ slowness has another cause than load, and where one shard of ten is slow; so her
                     not the cause: prices go back at once, and the next try waits, each time twice
                     as long
                     All begins anew, and waits for `yield_windows`, where a queue of ours has just
-                    found fewer places: a raise meanwhile would be taken for what has helped, and
-                    what it makes room for gives the places back
+                    found fewer places, and when no more than those are at work: a raise meanwhile
+                    would be taken for what has helped. While somebody pays more, that a place is
+                    free gives none back
     a price         rises further while the ratio falls, to `price_max_milli`, class by class from
                     BULK up, never below what the class above pays. CRITICAL has none
     a price held    is lowered a step each `hold_windows`, to see whether it is still needed
@@ -383,10 +384,11 @@ class _Cell:
 class LocalPrices:
     """The prices of all cells: a `Pricing`, and an observer of the stack."""
 
-    __slots__ = ("_cells", "_count", "_stress", "settings")
+    __slots__ = ("_cells", "_count", "_dear_us", "_stress", "settings")
 
     def __init__(self, stress: StressSource, settings: PriceSettings | None = None) -> None:
         self.settings = PriceSettings() if settings is None else settings
+        self._dear_us = -1  # when somebody was last charged more than the plain price
         self._stress = stress
         self._cells: dict[str, dict[str, _Cell]] = {}  # by shard and operation
         self._count = 0
@@ -399,7 +401,14 @@ class LocalPrices:
         if now_us >= cell.due_us or cell.due_us - now_us > self.settings.window_us:
             cell.end_window(self._stress.read(now_us), now_us)
         cell.charged += 1
-        return cell.ladder.milli[request.criticality]
+        price_milli = cell.ladder.milli[request.criticality]
+        if price_milli > PRICE_ONE_MILLI:
+            self._dear_us = now_us
+        return price_milli
+
+    def is_dear(self, now_us: int) -> bool:
+        """Whether somebody has been charged more than the plain price of late."""
+        return self._dear_us >= 0 and 0 <= now_us - self._dear_us < self.settings.window_us
 
     def ratio(self, request: Request) -> float | None:
         """The latency ratio of its operation and shard in the last window; None: not known."""

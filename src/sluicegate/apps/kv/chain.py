@@ -166,6 +166,7 @@ class PolicyChain:
                 self.bulkhead,
                 settings.places_max or min(_PLACES_GROWTH * settings.places, PLACES_MAX),
                 self.local_prices.begin_anew,
+                self.local_prices.is_dear,
             )
         observers: list[StackObserver] = [usage]
         if layers:
