@@ -52,7 +52,7 @@ def test_what_has_no_one_spelling_is_refused_with_a_remedy(part: object) -> None
         ("NOSCRIPT No matching script. Please use EVAL.", "NOSCRIPT", resp.NO_SCRIPT),
         ("LOADING Redis is loading the dataset in memory", "LOADING", resp.NOT_NOW),
         ("BUSY Redis is busy running a script.", "BUSY", resp.NOT_NOW),
-        ("OOM command not allowed when used memory > 'maxmemory'.", "OOM", resp.NOT_NOW),
+        ("OOM command not allowed when used memory > 'maxmemory'.", "OOM", resp.NO_WRITES),
         ("READONLY You can't write against a read only replica.", "READONLY", resp.NOT_MASTER),
         ("CLUSTERDOWN Hash slot not served", "CLUSTERDOWN", resp.NOT_HERE),
         ("NOAUTH Authentication required.", "NOAUTH", resp.DENIED),
@@ -67,7 +67,7 @@ def test_what_has_no_one_spelling_is_refused_with_a_remedy(part: object) -> None
                 "'maxmemory'."
             ),
             "OOM",
-            resp.NOT_NOW,
+            resp.NO_WRITES,
         ),
         (
             "ERR Error running script (call to f_6b): @user_script:1: attempt to index a nil",
@@ -79,6 +79,11 @@ def test_what_has_no_one_spelling_is_refused_with_a_remedy(part: object) -> None
 def test_every_code_says_what_can_be_done(text: str, code: str, kind: str) -> None:
     error = error_reply(text)
     assert (error.code, error.kind, error.text) == (code, kind, text)
+
+
+def test_the_script_in_which_it_was_answered_is_left_out() -> None:
+    said = "OOM command not allowed when used memory > 'maxmemory'."
+    assert error_reply(f"{said} script: 8083356fa2, on @user_script:8.").text == said
 
 
 @pytest.mark.parametrize(

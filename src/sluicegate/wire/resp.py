@@ -25,6 +25,7 @@ NO_SCRIPT: Final = "no_script"  # load the script and ask again; nothing was don
 MOVED: Final = "moved"  # ask the node it names, from now on; nothing was done
 ASK: Final = "ask"  # ask the node it names, this once; nothing was done
 NOT_NOW: Final = "not_now"  # this server cannot serve now
+NO_WRITES: Final = "no_writes"  # this server takes no writes now; what it has can be read
 NOT_HERE: Final = "not_here"  # these keys cannot be served now; the server itself is well
 NOT_MASTER: Final = "not_master"  # another server is the master now
 DENIED: Final = "denied"  # who we say we are, or what that one may do
@@ -35,9 +36,9 @@ _CODES: Final[dict[str, tuple[str, str]]] = {
     "ASK": (ASK, "another node serves this key while its slot moves"),
     "LOADING": (NOT_NOW, "it is loading its data; wait until it has"),
     "BUSY": (NOT_NOW, "a script keeps it busy; end that with SCRIPT KILL"),
-    "OOM": (NOT_NOW, "its memory is full; raise maxmemory"),
-    "MISCONF": (NOT_NOW, "it cannot save to disk and refuses writes; see its log"),
-    "NOREPLICAS": (NOT_NOW, "it has fewer replicas than min-replicas-to-write asks for"),
+    "OOM": (NO_WRITES, "its memory is full; raise maxmemory"),
+    "MISCONF": (NO_WRITES, "it cannot save to disk and refuses writes; see its log"),
+    "NOREPLICAS": (NO_WRITES, "it has fewer replicas than min-replicas-to-write asks for"),
     "CLUSTERDOWN": (NOT_HERE, "the cluster does not serve this slot now"),
     "TRYAGAIN": (NOT_HERE, "the slot of these keys is being moved"),
     "CROSSSLOT": (OWN, "the keys are in different slots; give them one hash tag"),
@@ -53,6 +54,8 @@ _CODES: Final[dict[str, tuple[str, str]]] = {
 # f_6b1bf4...): @user_script:1: @user_script: 1: -OOM command not allowed ..."
 _WRAPPED: Final = "ERR Error running script"
 _WRAP_ENDS: Final = ": -"
+# Redis 7 ends it with the script: "... 'maxmemory'. script: 80833..., on @user_script:8."
+_SCRIPT: Final = " script: "
 
 _LENGTHS: Final = [b"$%d\r\n" % length for length in range(128)]
 
@@ -103,7 +106,7 @@ def error_reply(text: str) -> ErrorReply:
             if words[1].isdecimal() and port.isdecimal():
                 return ErrorReply(code, text, kind, sentence, int(words[1]), host, int(port))
         return ErrorReply(code, text, OWN, "it cannot be understood", -1, "", 0)
-    return ErrorReply(code, text, kind, sentence, -1, "", 0)
+    return ErrorReply(code, text.partition(_SCRIPT)[0], kind, sentence, -1, "", 0)
 
 
 def _code_of(text: str) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from sluicegate.apps.kv.app import FORGET_US
+from sluicegate.apps.kv.store_watch import StoreWatch
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.testing import HandClock
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.manifest import Manifest
 from tests.engines.child import until
@@ -63,3 +68,28 @@ def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
     assert len(json.loads(dashboard.read_text())["panels"]) > 10
     (group,) = yaml.safe_load(alerts.read_text())["groups"]
     assert all(rule["annotations"]["what_to_do"] for rule in group["rules"])
+
+
+def test_an_engine_that_fails_wakes_somebody_although_its_traffic_is_taken_away() -> None:
+    (group,) = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    (rule,) = [rule for rule in group["rules"] if rule["alert"] == "SluicegateEngineFails"]
+    of_a_minute = r"avg_over_time\(sluicegate_kv_engine_answers\[1m\]\) < ([0-9.]+)"
+    (least,) = map(float, re.findall(of_a_minute, rule["expr"]))
+
+    def answers(failing_s: int, every_s: int, lasts_s: int = 300) -> list[int]:
+        """What is scraped each second; it fails for so long, then nobody asks until the next."""
+        clock = HandClock()
+        watch = StoreWatch(clock, "-", forget_us=FORGET_US)
+        scraped = []
+        for second in range(lasts_s):
+            if second % every_s < failing_s:
+                watch.failed("put", Unavailable("the engine lmdb", "full"))
+            clock.advance(s=1)
+            scraped.append(int(not watch.stats().gone))
+        return scraped
+
+    def low(scraped: list[int]) -> list[bool]:
+        return [mean(scraped[at - 60 : at]) < least for at in range(60, len(scraped))]
+
+    assert all(low(answers(failing_s=2, every_s=30)))
+    assert not any(low(answers(failing_s=1, every_s=1_000)))  # a moment's trouble

@@ -90,6 +90,20 @@ def test_who_could_not_connect_at_the_start_is_followed_by_whoever_is_answered_f
     assert not watch.stats().gone
 
 
+def test_what_nobody_asks_any_more_is_not_said_to_answer(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    watch = StoreWatch(clock, "-", what="the engine lmdb", forget_us=10_000_000)
+    watch.failed("put", UNAVAILABLE)
+    clock.advance(s=9)
+    watch.answered("get")
+    assert watch.stats().gone
+    clock.advance(s=1)
+    assert not watch.stats().gone
+    assert lines(caplog)[1:] == [
+        "the engine lmdb counts as answering, after 10.0 s: what failed was not asked for 10 s"
+    ]
+
+
 def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)

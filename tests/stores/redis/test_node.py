@@ -152,6 +152,43 @@ def test_while_half_open_only_so_many_calls_are_let_in_and_they_decide() -> None
     run(story())
 
 
+@pytest.mark.parametrize("code", ["OOM", "MISCONF", "NOREPLICAS"])
+def test_a_server_that_takes_no_writes_is_read_all_the_same(code: str) -> None:
+    ill = False
+
+    def answer(parts: list[bytes]) -> bytes:
+        if ill:
+            return b"-BUSY Redis is busy running a script.\r\n"
+        if parts[0] == b"GET":
+            return b"+kept\r\n"
+        return b"-%b not now. script: 8083356fa2, on @user_script:8.\r\n" % code.encode()
+
+    async def story() -> None:
+        nonlocal ill
+        async with scripted(answer) as port:
+            settings = RedisSettings(endpoints=(Endpoint("127.0.0.1", port),), backoff_us=1_000)
+            breaker = CircuitSettings(failures_in_row=2, open_us=30_000, open_us_max=30_000)
+            node = RedisNode(settings.endpoints[0], settings, SeededChance(3), breaker=breaker)
+            await node.connect()
+            for _ in range(5):
+                error = await failure(node.call("SET", "key", 1))
+                assert isinstance(error, Unavailable)
+                assert "script" not in str(error)
+                assert await node.call("GET", "key") == b"kept"
+            ill = True
+            for _ in range(2):
+                await failure(node.call("GET", "key"))
+            assert node.state == "open"
+            ill = False
+            await asyncio.sleep(0.1)
+            for _ in range(3):  # it answers again, and that is what a trial is for
+                await failure(node.call("SET", "key", 1))
+            assert node.state == "closed"
+            await node.close()
+
+    run(story())
+
+
 def test_while_ping_is_not_answered_no_caller_spends_its_time_on_finding_out() -> None:
     ill = False
 

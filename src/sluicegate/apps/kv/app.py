@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 _LOOK_US: Final = 250_000  # between two looks at how full the event loop is
 _FAILING_US: Final = 1_000_000  # until that is no moment's trouble
-_FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
+FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
 START_TRIES: Final = 30  # one a second
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
 PART_BYTES_MAX: Final = 8 << 20
@@ -146,7 +146,7 @@ class KvApp(App[KvSettings]):
             self.clock,
             "what needs it is refused",
             what=f"the engine {self.engine.name}",
-            forget_us=_FORGET_US,
+            forget_us=FORGET_US,
         )
         self.still = StillWatch(
             self.chain.stack.stats, self.clock, f"the engine {self.engine.name}"

@@ -76,14 +76,20 @@ class StoreWatch:
     def _settle(self) -> None:
         """Declare the store back if no name is failing, and none has for a moment."""
         now_us = self._clock.now_us()
-        if 0 < self._forget_us <= now_us - self._failed_us:
+        unasked = bool(self._silent) and 0 < self._forget_us <= now_us - self._failed_us
+        if unasked:
             self._silent.clear()
         if not self.down or self._silent or now_us - self._failed_us < QUIET_US:
             return
         self.down = False
         gone_s = (now_us - self._since_us) / 1e6
         self._since_us = now_us
-        _log.warning("%s answers again, after %.1f s", self._what, gone_s)
+        if unasked:
+            quiet_s = self._forget_us / 1e6
+            sentence = "%s counts as answering, after %.1f s: what failed was not asked for %.0f s"
+            _log.warning(sentence, self._what, gone_s, quiet_s)
+        else:
+            _log.warning("%s answers again, after %.1f s", self._what, gone_s)
 
     def state(self) -> Mapping[str, object]:
         """The same for `GET /v1/state`."""

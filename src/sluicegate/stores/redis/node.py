@@ -53,6 +53,7 @@ from sluicegate.wire.resp import (
     DENIED,
     MOVED,
     NO_SCRIPT,
+    NO_WRITES,
     NOT_HERE,
     NOT_MASTER,
     NOT_NOW,
@@ -74,7 +75,7 @@ BREAKER_DEFAULT: Final = CircuitSettings(
 
 
 # Errors that say nothing of the command: whoever asked should do as if there were no server.
-UNAVAILABLE: Final = frozenset({NOT_NOW, NOT_HERE, NOT_MASTER, DENIED})
+UNAVAILABLE: Final = frozenset({NOT_NOW, NO_WRITES, NOT_HERE, NOT_MASTER, DENIED})
 
 
 class NodeOwner(Protocol):
@@ -228,7 +229,12 @@ class RedisNode(RedisClient):
                 self._owner.on_failure(self)
         elif kind == NOT_HERE and self._owner is not None:
             self._owner.on_failure(self)
-        call.fail(error if kind not in UNAVAILABLE else Unavailable(self.what, str(error)))
+        if kind not in UNAVAILABLE:
+            call.fail(error)
+            return
+        failed = Unavailable(self.what, str(error))
+        failed.__cause__ = error
+        call.fail(failed)
 
     def on_close(self, failure: str) -> None:
         """The connection has ended."""
@@ -273,7 +279,7 @@ class RedisNode(RedisClient):
         """How a call went that was let in while half-open."""
         if future.cancelled():
             outcome = IGNORED
-        elif isinstance(future.exception(), Unavailable):
+        elif isinstance(error := future.exception(), Unavailable) and not _takes_no_writes(error):
             outcome = FAILURE
         else:
             outcome = SUCCESS
@@ -377,6 +383,12 @@ class RedisNode(RedisClient):
         early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             call.fail(type(error)(*error.__reduce__()[1]))
+
+
+def _takes_no_writes(error: Unavailable) -> bool:
+    """Whether the server said so: it answers, and what it has can be read."""
+    cause = error.__cause__
+    return isinstance(cause, ErrorReply) and cause.kind == NO_WRITES
 
 
 def _ignore_result(future: asyncio.Future[Reply]) -> None:

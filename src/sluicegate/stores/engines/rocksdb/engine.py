@@ -16,6 +16,7 @@ there costs nothing more, and its room comes back as files are compacted.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import tempfile
@@ -55,6 +56,7 @@ _OWN: Final = number_bytes(0)
 _FORMAT_KEY: Final = _OWN + b"format"
 _NEXT_KEY: Final = _OWN + b"next"
 _NAME: Final = _OWN + b"name"
+_log: Final = logging.getLogger("sluicegate.kv")
 
 
 @final
@@ -222,7 +224,11 @@ class RocksEngine:
             return
         self._closed = True
         await self.committer.close()
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:  # what it could not write it cannot close
+            # Nothing acknowledged is lost by that: it is in the log, which the next start reads.
+            _log.warning("closing: %s", self._unavailable(error))
 
     # Reading.
 
@@ -394,7 +400,7 @@ class RocksEngine:
         if "lock" in detail.lower():
             detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
         elif "No space left" in detail or "File too large" in detail:
-            detail += "; make room on the disk, or drop what is not needed, and start again"
+            detail += "; the disk is full: make room on it, and start again"
         return Unavailable(self._what, detail)
 
 
