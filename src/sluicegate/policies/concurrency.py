@@ -14,7 +14,8 @@ would strand what the others do not use, and a limit without partitions halves t
 critical work at twice the load. So the whole may stand above the limit for a while, by no more than
 the shares add up to; nobody enters beyond its share until it is below again. `by="criticality"`
 knows the four classes by name, `by="caller"` the callers that are named; all others are one
-partition, for a share a caller would be a gift to whoever invents names.
+partition, for a share a caller would be a gift to whoever invents names. `partition_of` says it of
+partitions that are made elsewhere (`partitions.py`).
 
 What is learned: SUCCESS gives its time, DROPPED means too much, IGNORE and what was unwound mean
 nothing. Neither does an answer from a cache, which would make the work look fast.
@@ -25,9 +26,8 @@ Bounds: `limit_max`, and at most `limit_max * (1 + sum of shares)` at work; `PAR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
@@ -43,6 +43,7 @@ from sluicegate.kernels.concurrency_limit import LIMIT_MAX, SPAN_US_MAX, SampleW
 from sluicegate.kernels.fast_limit import ROUNDS, FastLimit
 from sluicegate.kernels.gradient2 import Gradient2
 from sluicegate.kernels.vegas import Vegas
+from sluicegate.policies.partitions import Partition
 from sluicegate.policies.settings import check_ranges, one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000
@@ -51,7 +52,6 @@ BY: Final = ("criticality", "caller")
 NO_SHARES: Final[Mapping[str, float]] = {}
 _OTHERS: Final = ""
 _RETRY_US_MIN: Final = 1_000
-_ROUNDED: Final = 1e-6  # 0.07 of 100 is 7, though as floats it is a hair more
 
 
 # A kernel that computes the limit.
@@ -148,29 +148,13 @@ class AdaptiveLimit:
 
 
 @final
-class _Partition:
-    __slots__ = ("inflight", "share")
-
-    def __init__(self, share: float) -> None:
-        self.inflight = 0
-        self.share = share
-
-    def limit(self, whole: int) -> int:
-        """What it may have while the whole is full; none at all if it has no share."""
-        if self.share <= 0.0:
-            return 0
-        part = ceil(whole * self.share - _ROUNDED)
-        return part if part > 1 else 1
-
-
-@final
 class WorkPermit:
     """One unit at work."""
 
     __slots__ = ("_begun_us", "_gate", "_open", "_partition", "_request")
 
     def __init__(
-        self, gate: Concurrency, partition: _Partition, request: Request, begun_us: int
+        self, gate: Concurrency, partition: Partition, request: Request, begun_us: int
     ) -> None:
         self._gate = gate
         self._partition = partition
@@ -205,6 +189,7 @@ class Concurrency:
         "_callers",
         "_classes",
         "_over",
+        "_partition_of",
         "_refused",
         "chance",
         "inflight",
@@ -212,18 +197,26 @@ class Concurrency:
         "settings",
     )
 
-    def __init__(self, settings: ConcurrencySettings, chance: Chance) -> None:
+    def __init__(
+        self,
+        settings: ConcurrencySettings,
+        chance: Chance,
+        partition_of: Callable[[Request], Partition | None] | None = None,
+    ) -> None:
+        """What `partition_of` knows of none is of the partition that `settings` says."""
         self.settings = settings
         self.chance = chance
+        self._partition_of = partition_of
         self.number = AdaptiveLimit(settings.adaptive)
         self.inflight = 0
         shares = settings.shares
         self._by_caller = settings.by == "caller"
         self._classes = [
-            _Partition(shares.get(member.name, settings.other_share)) for member in Criticality
+            Partition(member.name, shares.get(member.name, settings.other_share))
+            for member in Criticality
         ]
-        self._callers = {name: _Partition(share) for name, share in shares.items()}
-        self._callers[_OTHERS] = _Partition(settings.other_share)
+        self._callers = {name: Partition(name, share) for name, share in shares.items()}
+        self._callers[_OTHERS] = Partition(_OTHERS, settings.other_share)
         self._admitted = self._refused = self._over = 0
 
     @property
@@ -233,7 +226,10 @@ class Concurrency:
 
     def admit(self, request: Request, now_us: int) -> WorkPermit | Decision:
         """A place, if there is one or if the request's partition has its share to fall back on."""
-        if self._by_caller:
+        named = None if self._partition_of is None else self._partition_of(request)
+        if named is not None:
+            partition = named
+        elif self._by_caller:
             own = self._callers.get(request.caller)
             partition = self._callers[_OTHERS] if own is None else own
         else:
@@ -248,7 +244,7 @@ class Concurrency:
         self._admitted += 1
         return WorkPermit(self, partition, request, now_us)
 
-    def _refuse(self, partition: _Partition) -> Decision:
+    def _refuse(self, partition: Partition) -> Decision:
         self._refused += 1
         # Who has more than its share has asked for too much; who has no share met a full service.
         greedy = self._by_caller and partition.inflight > 0 and partition.share > 0.0

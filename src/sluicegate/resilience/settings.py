@@ -30,6 +30,7 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.policies.degradation import check_switches
+from sluicegate.policies.partitions import PartitionSettings, check_partitions
 from sluicegate.policies.queue.settings import BYTES_MAX, QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
@@ -92,6 +93,7 @@ class Resilience:
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
     judges. `degrade` names parts of answers, and the stress from which on each is left out;
     `rulebook` may say otherwise, if `resilience/rulebook.py` follows it.
+    `partitions` name who has a share of the places once all are taken.
     `callers` names the highest class that each may claim. `read_ahead_bytes` is what the server
     reads of a body before the application asks for it: a request that waits weighs no more, of the
     line's `bytes_max`. `jitter` lengthens the time in
@@ -108,6 +110,7 @@ class Resilience:
         default_factory=lambda: QueueSettings(name="heavy_queue", places=8)
     )
     concurrency: AdaptiveSettings | None = None
+    partitions: Mapping[str, PartitionSettings] = field(default_factory=dict)
     stress: StressSettings = field(default_factory=StressSettings)
     degrade: Mapping[str, str] = field(default_factory=dict)
     rulebook: FollowedRulebook | None = None
@@ -130,6 +133,7 @@ class Resilience:
         part_of("resilience.light_share", self.light_share, 0.01, 1.0)
         part_of("resilience.jitter", self.jitter, 0.0, 10.0)
         check_switches("resilience.degrade", self.degrade)
+        check_partitions("resilience.partitions", self.partitions)
         if len(self.endpoints) > ENDPOINTS_MAX:
             raise BadValue(
                 "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
@@ -180,6 +184,11 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     values["endpoints"] = {
         path: build(f'resilience.endpoints."{path}"', EndpointSettings, found, {})
         for path, found in endpoints.items()
+    }
+    partitions = table_of("resilience.partitions", values.pop("partitions", {}))
+    values["partitions"] = {
+        name: build(f"resilience.partitions.{name}", PartitionSettings, found, {})
+        for name, found in partitions.items()
     }
     callers = table_of("resilience.callers", values.pop("callers", {}))
     values["callers"] = {

@@ -210,6 +210,15 @@ class LineBook:
                 found.entry = None
         return found
 
+    def take(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> bool:
+        """Take out this one to begin now; False if it is too late for it."""
+        late = self._is_late(waiter, now_us)
+        self.remove(waiter, now_us)
+        if late:
+            self._rules[waiter.lane].record_late()
+            _remove(waiter, DEADLINE, NEVER, removed)
+        return not late
+
     def remove(self, waiter: Waiter, now_us: int) -> None:
         """Take somebody out who wants to go."""
         entry = waiter.entry

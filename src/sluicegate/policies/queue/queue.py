@@ -27,6 +27,9 @@ place that is free goes to who waits at the borrower, if that matters more than 
 an idle one is lent to CRITICAL alone. It comes back when the permit ends, and what the work took is
 learned by the queue that it waited in.
 
+With `partition` a unit may be of a part that has a share of the places (`policies/partitions.py`):
+while that has fewer than its share it begins at once, though all places are taken.
+
 Cost: see above; waiting costs a future and what the book costs. Bounds: those of the book. A unit
 that waits counts `WAITER_BYTES` and what `size_bytes` says of it.
 """
@@ -44,6 +47,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, Reason
 from sluicegate.contracts.request import Request
+from sluicegate.policies.partitions import Partition
 from sluicegate.policies.queue.line_book import LineBook
 from sluicegate.policies.queue.settings import PLACES_MAX, WAITER_BYTES, QueueSettings
 from sluicegate.policies.queue.waiter import LineRemoval, Waiter
@@ -87,7 +91,10 @@ class _Waiter(Waiter):
 class QueuePermit:
     """One place at work; `borrower` is who has it, if that is not the queue's own."""
 
-    __slots__ = ("_begun_us", "_borrower", "_cost", "_open", "_queue", "_unloaded", "waited_us")
+    __slots__ = (
+        "_begun_us", "_borrower", "_cost", "_open", "_partition", "_queue", "_unloaded",
+        "waited_us",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -97,7 +104,11 @@ class QueuePermit:
         unloaded: bool,
         cost: int,
         borrower: Queue | None = None,
+        partition: Partition | None = None,
     ) -> None:
+        if partition is not None:
+            partition.inflight += 1
+        self._partition = partition
         self._queue = queue
         self._cost = cost
         self._borrower = borrower
@@ -117,6 +128,10 @@ class QueuePermit:
             learner.learn(now_us - self._begun_us, self._unloaded, now_us, self._cost)
         if borrower is not None:
             queue.lent -= 1
+        partition = self._partition
+        if partition is not None:
+            partition.inflight -= 1
+            (queue if borrower is None else borrower).serve_share(partition, now_us)
         queue.release(now_us)
         return True
 
@@ -127,7 +142,8 @@ class Queue:
 
     __slots__ = (
         "_admitted", "_book", "_borrower", "_cancelled", "_full", "_late", "_lender", "_lends",
-        "_size_bytes", "_timed_out", "_timer", "_waited", "inflight", "lent", "settings",
+        "_partition", "_size_bytes", "_timed_out", "_timer", "_waited", "inflight", "lent",
+        "settings",
     )  # fmt: skip
 
     def __init__(
@@ -137,10 +153,15 @@ class Queue:
         *,
         group: Callable[[Request], str] | None = None,
         cost: Callable[[Request], int] | None = None,
+        partition: Callable[[Request], Partition | None] | None = None,
     ) -> None:
-        """Weigh by `size_bytes`; `group` names the line of a unit, `cost` what it is served by."""
+        """Weigh by `size_bytes`; `group` names the line of a unit, `cost` what it is served by.
+
+        `partition` says whose share of the places it may fall back on.
+        """
         self.settings = settings
         self._size_bytes = size_bytes
+        self._partition = partition
         self._book = LineBook(settings, group, cost)
         self._timer: asyncio.TimerHandle | None = None
         self._admitted = self._waited = self._full = self._timed_out = 0
@@ -196,26 +217,40 @@ class Queue:
         if not isinstance(found, _Waiter):
             return found
         self._watch(clock)
+        partition = self._partition_of(request)
+        if partition is not None:
+            partition.join(found)
         try:
             return await found.future
         except asyncio.CancelledError:
             self._leave(found, clock.now_us())
             raise
+        finally:
+            if partition is not None:
+                partition.forget(found)
 
     def ready(self, request: Request, now_us: int) -> bool:
-        """Whether a place is free; nobody is overtaken, for then nobody waits."""
-        return self.inflight < self._book.places
+        """Whether a place is free, and then nobody waits; or one of its partition's share."""
+        return self.inflight < self._book.places or self.has_share(request)
+
+    def has_share(self, request: Request) -> bool:
+        """Whether its partition has fewer places than its share."""
+        partition = self._partition_of(request)
+        return partition is not None and partition.inflight < partition.limit(self._book.places)
 
     def admit_now(self, request: Request, now_us: int) -> QueuePermit | Decision:
         """Take that place."""
         book = self._book
+        partition = self._partition_of(request)
+        if partition is not None and self.inflight >= book.places:
+            return self._begin_beyond(request, partition, now_us, 0)
         if book.burst.counts:
             book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
         unloaded = self.inflight * 2 <= book.places
-        return QueuePermit(self, now_us, 0, unloaded, request.cost_ru)
+        return QueuePermit(self, now_us, 0, unloaded, request.cost_ru, None, partition)
 
     def enter(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
         """The same without waiting: a permit, a refusal, or the place in line that `admit` awaits.
@@ -250,6 +285,21 @@ class Queue:
         borrower = self._borrower
         if book.waiting or (borrower is not None and borrower.queued):
             self._serve(now_us)
+
+    def serve_share(self, partition: Partition, now_us: int) -> None:
+        """Let the next of a partition begin that has fewer places than its share."""
+        removed: list[LineRemoval] = []
+        while partition.inflight < partition.limit(self._book.places):
+            waiter = cast("_Waiter | None", partition.next())
+            if waiter is None:
+                break
+            partition.forget(waiter)
+            if self._book.take(waiter, now_us, removed) and not waiter.future.done():
+                self._waited += 1
+                waited_us = max(0, now_us - waiter.queued_us)
+                permit = self._begin_beyond(waiter.request, partition, now_us, waited_us)
+                waiter.future.set_result(permit)
+        self._refuse(removed)
 
     def replace_times(self, wait_us_max: int, line_us: int | None) -> None:
         """How long it waits at most, and in a line that is short; of who joins from now on."""
@@ -367,7 +417,22 @@ class Queue:
             book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self.lent += 1
-        return QueuePermit(self, now_us, waited_us, False, request.cost_ru, self._borrower)
+        borrower = self._borrower
+        partition = None if borrower is None else borrower._partition_of(request)
+        return QueuePermit(self, now_us, waited_us, False, request.cost_ru, borrower, partition)
+
+    def _partition_of(self, request: Request) -> Partition | None:
+        return None if self._partition is None else self._partition(request)
+
+    def _begin_beyond(
+        self, request: Request, partition: Partition, now_us: int, waited_us: int
+    ) -> QueuePermit:
+        """Begin by a partition's share, whatever else is at work."""
+        if self._book.burst.counts:
+            self._book.record_idle(self._book.places - self.inflight, now_us)
+        self.inflight += 1
+        self._admitted += 1
+        return QueuePermit(self, now_us, waited_us, False, request.cost_ru, None, partition)
 
     def _begin(self, waiter: _Waiter, now_us: int) -> None:
         if waiter.future.done():  # Cancelled, and its task has not come to say so yet.
@@ -377,7 +442,9 @@ class Queue:
         self._waited += 1
         waited_us = max(0, now_us - waiter.queued_us)
         cost = waiter.request.cost_ru
-        waiter.future.set_result(QueuePermit(self, now_us, waited_us, False, cost))
+        partition = self._partition_of(waiter.request)
+        permit = QueuePermit(self, now_us, waited_us, False, cost, None, partition)
+        waiter.future.set_result(permit)
 
     def _refuse(self, removed: list[LineRemoval]) -> None:
         """Tell those who had to go."""

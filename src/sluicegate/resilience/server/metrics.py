@@ -44,6 +44,14 @@ def families(protection: Protection) -> list[MetricFamily]:
         gauges("sluicegate_resilience_places", "Places of the lane.", places),
         gauges("sluicegate_resilience_back_pressure", "1 above the watermark.", marks),
     ]
+    parts = [
+        MetricSample("", (("lane", lane.name), ("partition", name)), inflight)
+        for lane in protection.lanes()
+        for name, inflight in lane.partitions.items()
+    ]
+    if parts:
+        name = "sluicegate_resilience_partition_under_way"
+        found.append(gauges(name, "Requests of a partition at work.", parts))
     if shared is not None:
         found += [
             _one("wasted", "Work that ended after its deadline.", "", shared.wasted),

@@ -39,6 +39,7 @@ from sluicegate.policies.criticality import CriticalityClamp, CriticalitySetting
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.degradation import Degradation
 from sluicegate.policies.endpoint_cost import MAGNITUDES, EndpointCost
+from sluicegate.policies.partitions import PlaceShares
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import (
     Stack,
@@ -85,6 +86,7 @@ class LaneStats(NamedTuple):
     refuses: bool  # its watermark does, now
     left_queue: int  # admitted or refused
     waited_us: int  # by all of those, since they came
+    partitions: Mapping[str, int]  # what each has at work
     admitted: Mapping[Criticality, int]
     refused: Mapping[tuple[str, Criticality], int]  # by the name of the reason, and the class
 
@@ -102,6 +104,7 @@ class Lane:
         "_left_queue",
         "_low",
         "_number",
+        "_partitions",
         "_passed",
         "_refused",
         "_waited_us",
@@ -127,12 +130,16 @@ class Lane:
             observers.append(observer)
         self._cost = cost
         self._chance = chance
+        self._partitions = PlaceShares(settings.partitions)
+        share = self._partitions.of if settings.partitions else None
         if queue is settings.queue and not queue.weights:
             # A line for each magnitude of work, unless the settings say which lines there are.
             queue = replace(queue, weights=dict.fromkeys(MAGNITUDES[1:], 1))
-            self.queue = Queue(queue, _body_bytes, group=self._magnitude, cost=self._mean_us)
+            self.queue = Queue(
+                queue, _body_bytes, group=self._magnitude, cost=self._mean_us, partition=share
+            )
         else:
-            self.queue = Queue(queue, _body_bytes)
+            self.queue = Queue(queue, _body_bytes, partition=share)
         self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
         self._admitted = dict.fromkeys(Criticality, 0)
@@ -151,7 +158,7 @@ class Lane:
                     algorithm="fixed", initial=queue.places, limit_max=queue.places
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
-            self._concurrency = Concurrency(places, chance)
+            self._concurrency = Concurrency(places, chance, share)
             concurrency = at_once("concurrency", self._concurrency)
             self.stack = Stack(first, concurrency, observers=observers)
             return
@@ -188,7 +195,12 @@ class Lane:
         return max(0, queued - queue.burst_units)
 
     def _ahead(self, request: Request) -> int:
-        """How many in its line, or, if that is less, of those who matter as much or more."""
+        """How many in its line, or, if that is less, of those who matter as much or more.
+
+        None is in the way of who has a share of the places that is not used up.
+        """
+        if self.queue.has_share(request):
+            return 0
         ahead = sum(self._waiting_of[: request.criticality + 1])
         return min(ahead, self.queue.queued_beside(request))
 
@@ -229,6 +241,7 @@ class Lane:
             refuses=refuses,
             left_queue=self._left_queue,
             waited_us=self._waited_us,
+            partitions={one.name: one.inflight for one in self._partitions.all},
             admitted=self._admitted.copy(),
             refused=self._refused.copy(),
         )
