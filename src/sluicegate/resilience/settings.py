@@ -90,9 +90,9 @@ class Resilience:
     """The parts of a service: how it is protected, how it calls others, and its faults on purpose.
 
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
-    own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
-    judges. `degrade` names parts of answers, and the stress from which on each is left out;
-    `rulebook` may say otherwise, if `resilience/rulebook.py` follows it.
+    own; `concurrency`, if given, finds their number instead. `bypass` are paths, or names of
+    endpoints, that nothing judges. `degrade` names parts of answers, and the stress from which on
+    each is left out; `rulebook` may say otherwise, if `resilience/rulebook.py` follows it.
     `partitions` name who has a share of the places once all are taken.
     `callers` names the highest class that each may claim. `read_ahead_bytes` is what the server
     reads of a body before the application asks for it: a request that waits weighs no more, of the

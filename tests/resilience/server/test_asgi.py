@@ -128,6 +128,25 @@ def test_above_the_high_mark_it_fails_fast_and_health_is_answered() -> None:
     assert refused.headers.get_list("retry-after") == ["1"]
 
 
+def test_streams_that_bypass_by_the_name_of_their_endpoint_hold_no_place() -> None:
+    """As many subscribers as come, before a service of one place that goes on answering."""
+    service = Service()
+    app = protect(
+        service,
+        few_places(bypass=("stream",)),
+        endpoint=lambda scope: "stream" if scope["path"] == "/hold" else scope["path"],
+    )
+    with served(app) as port, ThreadPoolExecutor(5) as pool:
+        url = f"http://127.0.0.1:{port}"
+        held = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(5)]
+        try:
+            assert all(service.entered.acquire(timeout=10) for _ in held)
+            assert httpx.get(f"{url}/other").status_code == 200
+        finally:
+            service.gate.set()
+        assert [one.result().text for one in held] == ["none"] * 5
+
+
 def test_what_is_admitted_ends_however_the_service_does() -> None:
     app = protect(Service(), few_places())
     with served(app) as port:

@@ -99,6 +99,13 @@ def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark(
     assert levels(app) == (1, 0)
 
 
+def test_a_bypass_by_the_name_of_an_endpoint_is_never_judged() -> None:
+    settings = Resilience(queue=QueueSettings(places=1), bypass=("stream",))
+    app: Any = protect(Service(), settings, endpoint=lambda environ: "stream")
+    begun = [app({"PATH_INFO": f"/{at}", "REQUEST_METHOD": "GET"}, print) for at in range(3)]
+    assert [b"".join(one) for one in begun] == [b"begun none"] * 3
+
+
 def test_nothing_is_read_of_a_body_that_is_refused() -> None:
     """A thread never waits here, so no body can stand in memory beside those that are served."""
     app: Any = protect(Service(), one_place())

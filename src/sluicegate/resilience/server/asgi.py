@@ -61,6 +61,11 @@ class ProtectedApp:
         protection = self.protection
         if scope["type"] != "http" or protection.bypasses(scope["path"]):
             return await self.app(scope, receive, send)
+        endpoint = scope["path"]
+        if self._endpoint is not None:
+            endpoint = self._endpoint(scope)
+            if protection.bypasses(endpoint):
+                return await self.app(scope, receive, send)
         try:
             left_us = left_us_of(_values(scope, DEADLINE_MS))
             criticality = criticality_of(_values(scope, CRITICALITY))
@@ -68,7 +73,7 @@ class ProtectedApp:
             return await _refuse_claim(error, send)
         caller = "" if self._caller is None else self._caller(scope) or ""
         request = protection.begin(
-            scope["path"] if self._endpoint is None else self._endpoint(scope),
+            endpoint,
             left_us=left_us,
             criticality=criticality,
             caller=caller,

@@ -59,6 +59,11 @@ class ProtectedWsgiApp:
         path = arrival.path
         if protection.bypasses(path):
             return self.app(environ, start_response)
+        endpoint = path
+        if self._endpoint is not None:
+            endpoint = self._endpoint(environ)
+            if protection.bypasses(endpoint):
+                return self.app(environ, start_response)
         try:
             left_us = left_us_of(_values(arrival, DEADLINE_MS))
             criticality = criticality_of(_values(arrival, CRITICALITY))
@@ -68,7 +73,7 @@ class ProtectedWsgiApp:
             return [text]
         caller = "" if self._caller is None else self._caller(environ) or ""
         request = protection.begin(
-            path if self._endpoint is None else self._endpoint(environ),
+            endpoint,
             left_us=left_us,
             criticality=criticality,
             caller=caller,
