@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.endpoint_cost import (
+    FORGET_US,
     LESSER_AFTER,
     MAGNITUDES,
     OTHERS,
@@ -15,6 +16,8 @@ from sluicegate.policies.endpoint_cost import (
     EndpointCost,
 )
 from sluicegate.testing import SeededChance
+
+START_US = 1_000_000_000_000_000
 
 
 def cost(**rules: bool) -> EndpointCost:
@@ -145,6 +148,48 @@ def test_invented_endpoints_share_one_place_in_memory() -> None:
         found.learn(f"/{n}", 10, 0)
     assert len(found.means_us()) == 9
     assert OTHERS in found.means_us()
+
+
+def test_invented_endpoints_are_forgotten_for_those_that_come_after_them() -> None:
+    """A quick endpoint does not stay with the slow one that shared its mean for want of room."""
+    found = cost()
+
+    def ask(name: str, took_us: int, now_us: int) -> bool:
+        heavy = found.is_heavy(name, now_us)
+        if not heavy:
+            found.enter_light(name, now_us)
+            found.leave_light(name)
+        found.learn(name, took_us, now_us)
+        return heavy
+
+    for n in range(8):
+        ask(f"/{n}", 10, START_US)
+    for at_us in range(START_US, START_US + 10_000, 1_000):
+        ask("/report", 5_000, at_us)
+        ask("/page", 10, at_us)
+    assert ask("/page", 10, START_US + FORGET_US - 1)  # as heavy as what it shares a mean with
+    found.enter_light("/0", START_US + FORGET_US)
+    later_us = START_US + FORGET_US + 1_000_000
+    assert not ask("/page", 10, later_us)
+    assert not ask("/report", 5_000, later_us)  # nothing is known of it
+    assert ask("/report", 5_000, later_us)
+    assert not ask("/page", 10, later_us)
+    assert {"/0", "/page", "/report"} <= set(found.means_us())
+    assert "/1" not in found.means_us()
+
+
+def test_nothing_is_forgotten_while_what_shares_a_mean_is_at_work() -> None:
+    found = cost()
+    for n in range(9):
+        found.is_heavy(f"/{n}", START_US)
+        found.enter_light(f"/{n}", START_US)  # the ninth is one of the others
+    for n in range(8):
+        found.leave_light(f"/{n}")
+    assert not found.is_heavy("/new", START_US + FORGET_US)
+    assert len(found.means_us()) == 9
+    found.leave_light("/8")
+    found.is_heavy("/new", START_US + FORGET_US)
+    assert set(found.means_us()) == {"/new"}
 
 
 def test_light_work_has_a_line_for_each_eighth_of_what_is_heavy() -> None:

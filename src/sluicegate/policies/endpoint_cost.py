@@ -32,7 +32,11 @@ no verdict yet. At five times the capacity (work of 10 ms, bound 3.9) 3% of the 
 after 47 to 88 ms for half a dozen units in the other line (`lab run queues`, seed 30000; 11 to 12
 now).
 
-Cost: a look-up; learning is an average in integers. Bounds: `endpoints_max`, the rest share one.
+What nobody has asked for in ten minutes is forgotten where there is no room for a new one: whoever
+invents paths would otherwise have all that come after share one mean for ever, quick and slow.
+
+Cost: a look-up; learning is an average in integers; without room, a look at all endpoints once a
+second. Bounds: `endpoints_max`, the rest share one.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ STUCK_US_MIN: Final = 10_000
 RECENT_US: Final = 60_000_000
 LESSER_AFTER: Final = 64  # units that were quick, in a row
 TARGET_US: Final = 10_000
+FORGET_US: Final = 600_000_000
+_SWEEP_US: Final = 1_000_000
 _SHIFT: Final = 3  # a unit of work weighs an eighth of the mean
 
 
@@ -116,7 +122,7 @@ class EndpointCost:
 
     __slots__ = (
         "_endpoints", "_endpoints_max", "_heavy_us", "_light_max", "_places", "_recent", "_rules",
-        "_target_us",
+        "_swept_us", "_target_us",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +143,7 @@ class EndpointCost:
         self._rules = dict(rules)
         self._endpoints: dict[str, _Endpoint] = {}
         self._recent = [_Recent() for _ in Criticality]
+        self._swept_us = 0
 
     def is_heavy(
         self, endpoint: str, now_us: int, criticality: Criticality = DEFAULT_CRITICALITY
@@ -145,6 +152,8 @@ class EndpointCost:
         rule = self._rules.get(endpoint)
         if rule is not None:
             return rule
+        if len(self._endpoints) >= self._endpoints_max and endpoint not in self._endpoints:
+            self._make_room(now_us)
         found = self._endpoint(endpoint)
         if found.heavy:
             return True
@@ -234,6 +243,16 @@ class EndpointCost:
             if 0 < mean_us < quickest_us:
                 quickest_us = mean_us
         return quickest_us
+
+    def _make_room(self, now_us: int) -> None:
+        """Forget what nobody asks for; not while others are at work that count where they began."""
+        others = self._endpoints.get(OTHERS)
+        if now_us - self._swept_us < _SWEEP_US or (others and others.light_under_way):
+            return
+        self._swept_us = now_us
+        for name, one in list(self._endpoints.items()):
+            if not one.light_under_way and now_us - one.moved_us >= FORGET_US:
+                del self._endpoints[name]
 
     def _endpoint(self, name: str) -> _Endpoint:
         found = self._endpoints.get(name)
