@@ -39,6 +39,7 @@ from sluicegate.lab.scenario import TASKS, Candidate
 from sluicegate.lab.station_candidates import StationCandidate, policy_candidate
 from sluicegate.lab.world import World, run
 from sluicegate.policies.queue.queue import QueueSettings
+from sluicegate.resilience.overload_mark import OverloadMark
 from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import START_US
@@ -142,7 +143,7 @@ class _DispatcherServer:
 
 
 @final
-class _Protected:
+class ProtectedStation:
     """A protection as the policy of a station."""
 
     __slots__ = ("_protection",)
@@ -164,6 +165,10 @@ class _Protected:
             return admitted
         return _ProtectedPermit(request, inside, admitted)
 
+    def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
+        """What a door adds to a refusal."""
+        return self._protection.mark_of(decision, request)
+
 
 @final
 class _ProtectedPermit:
@@ -182,13 +187,13 @@ class _ProtectedPermit:
         return self._admitted.end(outcome)
 
 
-def protect(rig: Rig, world: World, *, burst_us_max: int | None = None) -> _Protected:
+def protect(rig: Rig, world: World, *, burst_us_max: int | None = None) -> ProtectedStation:
     """Return what stands before an application; what bursts may add to a wait is as it comes."""
     queue = QueueSettings(name="queue", places=rig.workers)
     if burst_us_max is not None:
         queue = replace(queue, burst_us_max=burst_us_max)
     settings = Resilience(queue=queue, callers=clamp(rig).callers)
-    return _Protected(Protection(settings, clock=world.clock, chance=world.chance("protect")))
+    return ProtectedStation(Protection(settings, clock=world.clock, chance=world.chance("protect")))
 
 
 SHIPPED: Final[dict[str, StationCandidate]] = {

@@ -10,7 +10,10 @@ The rig: callers who each keep a policy of their own, before a station that refu
 
 A call passes its caller's policy first, which may hold it back: that costs the server nothing.
 What is sent goes through the server's policy as in the full mode, and is answered, late or refused;
-the caller's policy learns which. A rig is a `Rig`; each caller of a kind is a process of its own.
+the caller's policy learns which, and a refusal brings the mark that the door of a protected service
+adds to it. Callers who send twice what is answered leave 0.952 for answers at most, and those who
+are told so send 1.5 times as much, and leave 0.976. A rig is a `Rig`; each caller of a kind is a
+process of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, NamedTuple, TypeAlias, final
 
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
-from sluicegate.contracts.policy import Policy
+from sluicegate.contracts.policy import Admission, Policy
 from sluicegate.contracts.request import Request
 from sluicegate.lab import kernel_mode
 from sluicegate.lab.arrivals import Poisson
@@ -34,7 +38,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves as station_curves
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.shipped import protect
+from sluicegate.lab.rigs.shipped import ProtectedStation, protect
 from sluicegate.lab.scenario import (
     AS_BARS,
     KERNELS,
@@ -51,6 +55,7 @@ from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.resilience.overload_mark import FIELD, parse_overload_mark
 
 MakeCallerPolicy: TypeAlias = Callable[[World, str], Policy]
 
@@ -74,6 +79,39 @@ def client_throttle(world: World, caller: str) -> ClientThrottle:
 def sre_throttle(world: World, caller: str) -> SreThrottle:
     """The textbook's."""
     return SreThrottle(world.chance(f"throttle/{caller}"))
+
+
+@final
+class _MarkedRefusals:
+    """A protected station, whose refusals carry its mark in the attributes of the request."""
+
+    __slots__ = ("_station",)
+
+    def __init__(self, station: ProtectedStation) -> None:
+        self._station = station
+
+    async def admit(self, request: Request, clock: Clock) -> Admission:
+        admitted = await self._station.admit(request, clock)
+        if isinstance(admitted, Decision):
+            mark = self._station.mark_of(admitted, request)
+            if mark is not None:
+                request.attributes = {FIELD: mark.text()}
+        return admitted
+
+
+def marked(rig: Rig, world: World) -> _MarkedRefusals:
+    """What `sluicegate.resilience` puts before an application, and what its door says."""
+    return _MarkedRefusals(protect(rig, world))
+
+
+def result_of(request: Request, *, good: bool) -> CallResult[object]:
+    """How a client reads the answer: a refusal without a mark may be anybody's."""
+    if good:
+        return CallResult(ResultKind.OK)
+    mark = parse_overload_mark([request.attributes.get(FIELD, "")])
+    if mark is None:
+        return CallResult(ResultKind.OVERLOADED, unproven=True)
+    return CallResult(ResultKind.OVERLOADED, admitted_permille=mark.admitted_permille)
 
 
 def policy_candidate(
@@ -148,10 +186,7 @@ class _ThrottledCalls:
             permit.end(Outcome.IGNORE, clock.now_us())
             raise
         if isinstance(permit, ClientThrottlePermit):
-            answer: CallResult[object] = CallResult(
-                ResultKind.OK if good else ResultKind.OVERLOADED
-            )
-            permit.end_with(answer, clock.now_us())
+            permit.end_with(result_of(request, good=good), clock.now_us())
         else:
             permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, clock.now_us())
         return good
@@ -191,9 +226,9 @@ SCENARIO: Final = Scenario(
     why="A server must not spend itself on saying no.",
     rigs={"10x": RIG},
     candidates={
-        "cooperating": policy_candidate(protect, client_throttle),
-        "without-throttle": policy_candidate(protect, None),
-        "sre-throttle": policy_candidate(protect, sre_throttle),
+        "cooperating": policy_candidate(marked, client_throttle),
+        "without-throttle": policy_candidate(marked, None),
+        "sre-throttle": policy_candidate(marked, sre_throttle),
         "fifo": kernel_candidate(no_control),
     },
     ours="cooperating",
