@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab import scenarios
 from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, run_trials
 from sluicegate.lab.scenarios import TABLE, find
 from sluicegate.lab.station_candidates import ALL, BASELINES, OURS
@@ -44,17 +41,6 @@ def test_the_production_queue_meets_the_goals_at_twice_the_load() -> None:
     goals = tuple(goal for goal in overload.goals if not goal.cases or "2x" in goal.cases)
     all_goals = tuple(replace(goal, cases=()) for goal in goals)
     assert met(replace(overload, rigs={"2x": rig}, goals=all_goals), "queue")
-
-
-PLAYS_A_QUEUE = re.compile(r"QueueSettings\(places=|server_chain|station_candidates import")
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_setting_of_a_scenario_s_own_is_named_with_its_reason(scenario: AnyScenario) -> None:
-    file = Path(scenarios.__file__).parent / f"{scenario.name.replace('-', '_')}.py"
-    if PLAYS_A_QUEUE.search(file.read_text(encoding="utf-8")):
-        assert scenario.own_settings, "say how many places its queue has, and why"
-    assert all(setting and reason for setting, reason in scenario.own_settings.items())
 
 
 # A slice is one of the five seeds for one in four of the scenarios. What is measured by the clock

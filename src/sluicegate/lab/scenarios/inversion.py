@@ -358,7 +358,7 @@ SCENARIO: Final = Scenario(
         **PLACES,
         "queue of a lock: form none": "whoever asks for it is at work already, and goes by "
         "his deadline alone",
-        "bulkhead.cap as many as workers": "jobs that wait for a lock hold a worker each",
+        "bulkhead.cap and pool as many as workers": "jobs that wait for a lock hold a worker each",
     },
     goals=(Goal(figure="p99_ratio", at_most=1.2),),
     measure=measure,

@@ -111,6 +111,9 @@ SCENARIO: Final = Scenario(
     must_fail=("qps-quota", "ru-quota", "without-chunks", "without-classes"),
     own_settings={
         **PLACES,
+        "request_units.rate_ru all that the workers can do": "a quota is for whoever grants it to "
+        "say; with half of it the claim holds, too (seed 0)",
+        "bulkhead.cap and pool 1,000": "it is to hold back scans, and nobody else",
         "bulkhead.caps of scans as many as workers": "so that those that began also end",
         "chunks of 10 RU": "20 ms of one worker, so that no read waits longer for one",
     },
