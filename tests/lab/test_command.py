@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -185,10 +186,30 @@ def test_all_scenarios_are_run_one_after_the_other_and_one_that_misses_is_enough
     output = capsys.readouterr().out
     assert output.index("A tiny claim") < output.index("A worse one")
     assert "limits: Why." in output
+    head, *rows = [line.split() for line in output.splitlines()[-3:]]
+    assert head[:2] == ["held", "of"]
+    assert rows[0][:4] == ["tiny", "2", "2", "0.926"]
+    assert rows[0][4:] == ["p99_ms", "<=", "12", "at", "2x:", "11.11", "(seed", "0)"]
+    assert rows[1][:4] == ["worse", "0", "2", "inf"]
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO})
     assert lab("run", "all", "--runs", "1") == 0
     with pytest.raises(BadValue, match="--as or --case"):
         lab("run", "all", "--case", "2x")
+
+
+def test_a_claim_is_held_by_the_seeds_that_meet_all_of_it_and_is_printed_for_programs_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("run", TINY, "--as", "without", "--seed", "590", "--seeds", "20")
+    assert lab(*words, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["seeds"] == [590, 609]
+    [claim] = found["claims"]
+    assert (claim["scenario"], claim["candidate"]) == ("tiny", "without")
+    assert (claim["held"], claim["runs"]) == (0, 20)
+    assert [one["held"] for one in claim["goals"]] == [10, 10, 0]
+    assert claim["goals"][0]["used"] == pytest.approx((1 - 0.79) / (1 - 0.8))
+    assert (claim["goals"][0]["worst"], claim["goals"][0]["seed"]) == (0.79, 590)
 
 
 def test_two_processes_print_what_one_prints(capsys: pytest.CaptureFixture[str]) -> None:

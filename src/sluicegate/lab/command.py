@@ -73,6 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_run_arguments(run_one)
     run_one.add_argument("--as", dest="candidate", metavar="NAME", help="candidate to run")
     run_one.add_argument("--case", metavar="NAME", help="only this case of the scenario")
+    run_one.add_argument("--json", action="store_true", help="print JSON")
     own_numbers.add_arguments(run_one)
     compare = add_verb(verbs, "compare", "run several candidates on the same seeds", EXAMPLES)
     compare.add_argument("name", metavar="NAME", help="a scenario's name, number or .py file")
@@ -114,6 +115,7 @@ def run(arguments: Namespace) -> int:
             jobs=jobs,
             candidate=arguments.candidate,
             case=arguments.case,
+            as_json=arguments.json,
         )
     others = [name.strip() for name in arguments.others.split(",") if name.strip()]
     if not others:

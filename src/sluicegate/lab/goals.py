@@ -75,6 +75,19 @@ class GoalResult(NamedTuple):
         return self.held == self.runs
 
 
+class Margin(NamedTuple):
+    """How much of what a goal allows its worst run has used: 1 is at the bound, more is missed."""
+
+    used: float
+    result: GoalResult
+
+
+def tightest(results: Sequence[GoalResult], rigs: Mapping[str, Any]) -> Margin | None:
+    """The goal of which most is used; None without one."""
+    used = [Margin(one.goal.used(one.worst, rigs[one.case]), one) for one in results]
+    return max(used, key=lambda one: one.used) if used else None
+
+
 def judge_goals(
     goals: Sequence[Goal],
     rigs: Mapping[str, Any],

@@ -146,6 +146,13 @@ class ScenarioResults(NamedTuple):
         """Whether it meets every goal in every case, with the worst seed."""
         return all(result.met for result in self.judge(candidate))
 
+    def count_held(self, candidate: str, seeds: Iterable[int]) -> int:
+        """How many of the seeds meet every goal in every case."""
+        goals, rigs = self.scenario.goals, self.scenario.rigs
+        cases = self.figures[candidate]
+        alone = [{case: {seed: runs[seed]} for case, runs in cases.items()} for seed in seeds]
+        return sum(all(one.met for one in judge_goals(goals, rigs, figures)) for figures in alone)
+
 
 def run_trials(
     scenario: AnyScenario, candidates: Iterable[str], seeds: Iterable[int]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from math import isfinite
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import scenarios
+from sluicegate.lab.goals import GoalResult, Margin, tightest
 from sluicegate.lab.jobs import RunSpec, collect_results, run_groups
 from sluicegate.lab.progress import RunProgress
 from sluicegate.lab.scenario import AnyScenario, Figures, ScenarioResults, repeat_command
@@ -49,6 +52,7 @@ def run_scenarios(
     jobs: int = 1,
     candidate: str | None = None,
     case: str | None = None,
+    as_json: bool = False,
 ) -> int:
     """Run one candidate of a scenario, or of all of them, against the goals."""
     if name != ALL:
@@ -59,13 +63,85 @@ def run_scenarios(
         places = list(scenarios.TABLE)
     found = [(where, _restrict(scenarios.find(where), case)) for where in places]
     wanted = [(where, scenario, [candidate or scenario.ours]) for where, scenario in found]
-    codes = [
-        write_results(results, where, names[0], seeds, write)
-        for (where, _, names), results in zip(
-            wanted, _run(wanted, seeds, progress, jobs), strict=True
-        )
-    ]
-    return max(codes)
+    claims = []
+    for (where, _, names), results in zip(wanted, _run(wanted, seeds, progress, jobs), strict=True):
+        claims.append(_Claim.of(results, names[0], seeds))
+        if not as_json:
+            _write_claim(claims[-1], where, seeds, write)
+    if as_json:
+        played = {"seeds": [seeds[0], seeds[-1]], "claims": [one.as_json() for one in claims]}
+        write(f"{json.dumps(played, indent=1)}\n")
+    elif len(claims) > 1:
+        write("\n")
+        for line in table(CLAIM_COLUMNS, [one.row() for one in claims]):
+            write(f"{line}\n")
+    return MET if all(one.met for one in claims) else MISSED
+
+
+CLAIM_COLUMNS: Final = ("", "held", "of", "used", "of the tightest goal")
+
+
+class _Claim(NamedTuple):
+    """What became of a claim: its goals, how many seeds met all, and where it was closest."""
+
+    scenario: AnyScenario
+    candidate: str
+    judged: Sequence[GoalResult]
+    held: int
+    runs: int
+    margin: Margin | None
+
+    @classmethod
+    def of(cls, results: ScenarioResults, candidate: str, seeds: Sequence[int]) -> _Claim:
+        """Judge a candidate's runs."""
+        scenario, judged = results.scenario, results.judge(candidate)
+        held = results.count_held(candidate, seeds)
+        return cls(scenario, candidate, judged, held, len(seeds), tightest(judged, scenario.rigs))
+
+    @property
+    def met(self) -> bool:
+        """Whether every seed meets every goal."""
+        return self.held == self.runs
+
+    def closest(self) -> str:
+        """The goal that is closest to its bound, and which run came so close."""
+        if self.margin is None:
+            return ""
+        one = self.margin.result
+        goal = one.goal.text(self.scenario.rigs[one.case])
+        return f"{goal} at {one.case}: {format_number(one.worst)} (seed {one.seed})"
+
+    def row(self) -> tuple[str, ...]:
+        """A line of the table of all claims."""
+        used = "" if self.margin is None else f"{self.margin.used:.3f}"
+        return self.scenario.name, str(self.held), str(self.runs), used, self.closest()
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs; what is infinite is null."""
+        rigs = self.scenario.rigs
+        return {
+            "scenario": self.scenario.name,
+            "candidate": self.candidate,
+            "held": self.held,
+            "runs": self.runs,
+            "own_settings": dict(self.scenario.own_settings),
+            "goals": [
+                {
+                    "case": one.case,
+                    "goal": one.goal.text(rigs[one.case]),
+                    "worst": _finite(one.worst),
+                    "seed": one.seed,
+                    "used": _finite(one.goal.used(one.worst, rigs[one.case])),
+                    "held": one.held,
+                    "met": one.met,
+                }
+                for one in self.judged
+            ],
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def compare_candidates(
@@ -101,12 +177,9 @@ def _mean(runs: Sequence[Figures], column: str) -> str:
     return format_number(sum(values) / len(values)) if values else "-"
 
 
-def write_results(
-    results: ScenarioResults, where: str, candidate: str, seeds: Sequence[int], write: Write
-) -> int:
+def _write_claim(claim: _Claim, where: str, seeds: Sequence[int], write: Write) -> None:
     """Print how a candidate's runs compare with the goals, and how to repeat what missed."""
-    scenario = results.scenario
-    judged = results.judge(candidate)
+    scenario, candidate, judged = claim.scenario, claim.candidate, claim.judged
     write(f"{scenario.title}: {candidate}, seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
     write(f"  run with {scenario.candidate(candidate).mode}\n")
     if scenario.scale:
@@ -132,7 +205,6 @@ def write_results(
     for one in missed:
         command = repeat_command(scenario, candidate, one.case, one.seed, where=where)
         write(f"repeat: {command}\n")
-    return MISSED if missed else MET
 
 
 def _restrict(scenario: AnyScenario, case: str | None) -> AnyScenario:

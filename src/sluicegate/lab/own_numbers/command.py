@@ -61,12 +61,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--deadline", metavar="TIME", help="how long callers wait: 500ms, or 500ms,bulk=5s")
     add("--seconds", metavar="N", help="how many are counted, after a warm-up of 2 (default 8)")
     add("--with", metavar="A,B", help="compare with these baselines, or none (default fifo)")
-    add("--json", action="store_true", help="print JSON")
 
 
 def wanted(arguments: Namespace) -> bool:
     """Whether the command is about a station of one's own."""
-    return bool(_flags(arguments)) or arguments.json or arguments.name.endswith(".toml")
+    return bool(_flags(arguments)) or arguments.name.endswith(".toml")
 
 
 def run(arguments: Namespace) -> int:
@@ -81,7 +80,7 @@ def run(arguments: Namespace) -> int:
     path = arguments.name if arguments.name.endswith(".toml") else None
     given = _flags(arguments)
     if path is None and arguments.name != SCENARIO:
-        flag = f"--{next(iter(given), 'json')}"
+        flag = f"--{next(iter(given))}"
         remedy = f"leave out {flag}, or name {SCENARIO} or a .toml file: only they take numbers"
         raise BadValue("NAME", arguments.name, remedy)
     if arguments.case is not None:

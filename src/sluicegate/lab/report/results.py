@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import scenarios
-from sluicegate.lab.goals import GoalResult, judge_goals
+from sluicegate.lab.goals import GoalResult, Margin, judge_goals, tightest
 from sluicegate.lab.jobs import RunResult, RunSpec, run_all
 from sluicegate.lab.plots import OTHERS_MAX
 from sluicegate.lab.progress import RunProgress
@@ -35,13 +35,6 @@ from sluicegate.system import now_us
 NAMES_MAX: Final = 200
 SIMULATED: Final = (KERNELS, TASKS)
 _US: Final = 1e6
-
-
-class Margin(NamedTuple):
-    """How much of what a goal allows is used: 1 is at the bound, more is missed."""
-
-    used: float
-    result: GoalResult
 
 
 @final
@@ -83,11 +76,7 @@ class ScenarioReport:
         """The goal of which the candidate's worst run uses most, and how much; None without one."""
         if not any(self.figures.get(candidate, {}).values()):
             return None
-        used = [
-            Margin(one.goal.used(one.worst, self.scenario.rigs[one.case]), one)
-            for one in self.judge(candidate)
-        ]
-        return max(used, key=lambda one: one.used) if used else None
+        return tightest(self.judge(candidate), self.scenario.rigs)
 
     def drills(self) -> list[str]:
         """The candidates that ran with real processes and sockets."""
