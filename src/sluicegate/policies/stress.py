@@ -319,6 +319,11 @@ class Stress:
         ratio.add(service_us if service_us > 0 else 0, now_us)
         self._worked += 1
 
+    @property
+    def machine_counts(self) -> bool:
+        """Whether the processor or the loop had too much to do, when the picture was drawn."""
+        return self._lagging or self._utilized
+
     def record_utilization(self, utilization: float, now_us: int) -> None:
         """A reading of how full the machine is; above 1 counts as 1."""
         if not 0.0 <= utilization < 1e9:

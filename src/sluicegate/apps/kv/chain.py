@@ -212,12 +212,14 @@ class PolicyChain:
     def _is_owed(self, request: Request) -> bool:
         """Whether its class is owed a place in the line that it would join, or bursts all of it.
 
-        A line that is no longer than what bursts add is served in the pause behind it.
+        A line that is no longer than what bursts add is served in the pause behind it. Where it is
+        the loop that is late there may be no line at all, and what bursts add is no room in it.
         """
         if self.heavy.has_line(request):
             return self.heavy.owes(request)
         queue = self.queue
-        return queue.queued < queue.burst_units or queue.owes(request)
+        in_burst = queue.queued < queue.burst_units and not self.stress.machine_counts
+        return in_burst or queue.owes(request)
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""
