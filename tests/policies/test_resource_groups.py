@@ -176,6 +176,7 @@ def test_idle_callers_are_forgotten_and_there_is_a_bound() -> None:
         ({"groups": {}}, "groups"),
         ({"groups": {"a": {"quota_ru": 5}}, "callers": {"x": "b"}}, "callers.x"),
         ({"groups": {"a": {"quota_ru": 5}}, "callers": {"x": 1}}, "callers.x"),
+        ({"groups": {"a": {"quota_ru": 5}}, "default_group": "aa"}, "default_group"),
         ({"groups": [1]}, "groups"),
         ({"group": {}}, "group"),
     ],

@@ -132,11 +132,14 @@ def read_groups(value: Mapping[str, object]) -> ResourceGroupsSettings:
         for caller, name in _parse_mapping("callers", value.get("callers", {})).items()
     }
     quota = value.get("quota_ru")
+    default = _parse_name("default_group", value.get("default_group", DEFAULT_GROUP))
+    if "default_group" in value and default not in groups:
+        raise BadValue("default_group", default, "name a group that is in groups, or leave it out")
     return ResourceGroupsSettings(
         groups=groups,
         callers=callers,
         quota_ru=None if quota is None else _parse_int("quota_ru", quota),
-        default_group=_parse_name("default_group", value.get("default_group", DEFAULT_GROUP)),
+        default_group=default,
     )
 
 

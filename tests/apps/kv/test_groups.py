@@ -128,3 +128,12 @@ def test_a_group_within_its_quota_is_not_refused_for_what_another_asks(
                 except redis.exceptions.ResponseError:
                     refused += turn >= 4  # by then the fleet has heard of both
         assert refused == 0
+
+
+def test_the_state_gives_no_caller_the_quota_that_its_group_has(tmp_path: Path) -> None:
+    with KvProcess(
+        tmp_path, "--engine", "memory:", "--groups", write_groups(tmp_path), "--quota-ru", "10000"
+    ) as one:
+        assert one.redis().set("t:1", "x")
+        callers = one.ask("/v1/state")[1]["board"]["callers"]
+        assert {caller["quota_ru"] for caller in callers} == {0}

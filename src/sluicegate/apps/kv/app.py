@@ -383,6 +383,8 @@ class KvApp(App[KvSettings]):
         chain, hot = self.chain, self.hot
         quotas = self.callers.quotas_a_second()
         others_ru = self.settings.quota_ru if self.settings.policy == "layers" else 0
+        if self.quotas.groups is not None:
+            quotas, others_ru = {}, 0  # a group's quota is no caller's
         usage = {
             name: CallerUse(
                 used.mru,
