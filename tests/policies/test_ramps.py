@@ -55,3 +55,8 @@ def test_ramps_may_be_written() -> None:
 def test_what_is_no_ramp_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="--shed-ramps"):
         read_ramps(text, field="--shed-ramps")
+
+
+def test_a_ramp_that_is_wrong_is_named_by_its_class() -> None:
+    with pytest.raises(BadValue, match="a ramp of BULK must rise within"):
+        read_ramps("BULK:0.7-0.6", field="--shed-ramps")

@@ -70,5 +70,8 @@ def _written(text: str, field: str) -> Ramps:
     try:
         RampSettings(ramps=tuple(ramps))
     except ValueError as error:
-        raise BadValue(field, text, f"{_REMEDY}; {error}") from None
+        remedy = str(error)
+        for member in Criticality:
+            remedy = remedy.replace(f"ramps[{member.value}]", f"a ramp of {member.name}")
+        raise BadValue(field, text, remedy) from None
     return tuple(ramps)
