@@ -152,6 +152,26 @@ def test_set_with_nx_and_get_tells_what_was_in_the_way() -> None:
     run(story())
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["SET t:a 2 EXAT {}", "SET t:a 2 XX PXAT {}000", "GETEX t:a PXAT {}000", "EXPIREAT t:a {}"],
+)
+def test_a_value_ends_at_its_instant_however_long_the_command_waited(line: str) -> None:
+    async def story() -> None:
+        client = Client(late=True)
+        await client.say("SET t:a 1")
+        end_s = client.clock.now_us() // 1_000_000 + 100
+        saying = asyncio.ensure_future(client.say(line.format(end_s)))
+        await asyncio.sleep(0)  # it is on its way
+        client.hand.advance(s=40)
+        await saying
+        end_us = end_s * 1_000_000 - client.clock.now_us()
+        assert await client.say("PTTL t:a") == -(-end_us // 1_000)
+        client.talk.lose()
+
+    run(story())
+
+
 def test_keepttl_keeps_the_instant_and_a_new_value_has_none() -> None:
     async def story() -> None:
         client = Client()

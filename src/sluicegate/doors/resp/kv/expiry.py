@@ -55,6 +55,15 @@ def ttl_of(session: Session, name: str, word: bytes, part: bytes) -> int:
     return max(1, number * unit_us - now_us(session)) if is_instant else number * unit_us
 
 
+def instant_of(word: bytes, part: bytes) -> int:
+    """The instant that an option says, in microseconds since 1970; 0 if it says a time from now.
+
+    It is held as it is, however long the command waits for its turn. `ttl_of` has checked it.
+    """
+    unit_us, is_instant = TIMES[word]
+    return whole_number(part) * unit_us if is_instant else 0
+
+
 def _within(word: bytes, most: int) -> str:
     return f"give {text_of(word)} a whole number from 1 to {most:,}"
 

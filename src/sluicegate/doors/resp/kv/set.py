@@ -1,6 +1,7 @@
 """Set: the rows of the table that write under a condition: SET, GETSET, GETDEL, GETEX, SG.PUTIF.
 
-What returns the old value, or keeps its time, is one step of the engine's (`plan.py`).
+What returns the old value, keeps its time or ends at an instant is one step of the engine's
+(`plan.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sluicegate.doors.resp.kv.context import (
     key_values,
     null_reply,
 )
-from sluicegate.doors.resp.kv.expiry import TIMES, ttl_of
+from sluicegate.doors.resp.kv.expiry import TIMES, instant_of, ttl_of
 from sluicegate.doors.resp.kv.plan import Plan, RowSet, carry_out
 from sluicegate.doors.resp.kv.values import get, plan_get
 from sluicegate.doors.resp.session import Reply, Session
@@ -44,7 +45,7 @@ _PRESENT: Final = WriteCondition(present=True)
 class _SetOptions:
     """The options of a SET."""
 
-    __slots__ = ("absent", "keep", "old", "present", "ttl_us")
+    __slots__ = ("absent", "keep", "old", "present", "ttl_us", "until_us")
 
     def __init__(self) -> None:
         self.absent = False
@@ -52,6 +53,7 @@ class _SetOptions:
         self.keep = False  # the time that it has
         self.old = False  # tell the value that was there
         self.ttl_us = 0
+        self.until_us = 0  # of a time that is an instant
 
 
 def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
@@ -64,7 +66,7 @@ def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     options = _parse_options(session, parts)
     if options is None:
         return SYNTAX
-    if options.old or (options.keep and not options.absent):
+    if options.old or options.until_us or (options.keep and not options.absent):
         return carry_out(session, _plan_of(session, parts, options))
     write = Write(partition, sort, value, options.ttl_us)
     if options.absent or options.present:
@@ -98,6 +100,7 @@ def _parse_options(session: Session, parts: list[bytes]) -> _SetOptions | None:
         at += 1
     if timed:
         options.ttl_us = ttl_of(session, "set", timed, time)
+        options.until_us = instant_of(timed, time)
     return options
 
 
@@ -124,13 +127,17 @@ def _set(
     row = rows.get(sort)
     refused = options.absent if row is not None else options.present
     if not refused:
-        expires_us = rows.now_us + options.ttl_us if options.ttl_us else 0
+        expires_us = options.until_us or _after(rows, options.ttl_us)
         if options.keep and row is not None:
             expires_us = row.expires_us
         rows.put(sort, value, expires_us)
     if options.old:
         return missing if row is None else bulk(row.value)
     return missing if refused else OK
+
+
+def _after(rows: RowSet, ttl_us: int) -> int:
+    return rows.now_us + ttl_us if ttl_us else 0
 
 
 def plan_getset(session: Session, parts: list[bytes]) -> Plan | bytes:
@@ -222,22 +229,23 @@ def plan_getex(session: Session, parts: list[bytes]) -> Plan | bytes:
     if size == 2:
         return plan_get(session, parts)
     word = parts[2].upper()
-    if word == b"PERSIST" and size == 3:
-        ttl_us = 0
-    elif word in TIMES and size == 4:
-        ttl_us = ttl_of(session, "getex", word, parts[3])
-    else:
+    ttl_us = until_us = 0
+    if word in TIMES and size == 4:
+        ttl_us, until_us = ttl_of(session, "getex", word, parts[3]), instant_of(word, parts[3])
+    elif word != b"PERSIST" or size != 3:
         return SYNTAX
-    run = partial(_get_and_expire, ttl_us, null_reply(session))
+    run = partial(_get_and_expire, ttl_us, until_us, null_reply(session))
     return Plan([parts[1]], run, reads=True, writes=True)
 
 
-def _get_and_expire(ttl_us: int, missing: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+def _get_and_expire(
+    ttl_us: int, until_us: int, missing: bytes, rows: RowSet, sorts: Sequence[bytes]
+) -> bytes:
     (sort,) = sorts
     row = rows.get(sort)
     if row is None:
         return missing
-    rows.put(sort, row.value, rows.now_us + ttl_us if ttl_us else 0)
+    rows.put(sort, row.value, until_us or _after(rows, ttl_us))
     return bulk(row.value)
 
 
