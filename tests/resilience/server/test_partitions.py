@@ -5,6 +5,7 @@ Two calls hold both places. Who has a share of one is served at once; who has no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,9 @@ import grpc
 import httpx
 import pytest
 
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
@@ -23,6 +26,7 @@ from sluicegate.resilience.server.wsgi import protect as protect_threads
 from sluicegate.resilience.settings import Resilience, resilience_settings
 from sluicegate.telemetry.prometheus import page
 from tests.doors.test_frameworks import served
+from tests.policies.virtual import VirtualLoop, pause_us, run
 from tests.resilience.server import test_asgi, test_grpc, test_wsgi
 
 PAID, HELD = ("/pay", "/T/Page"), ("/hold", "/T/Hold")
@@ -116,6 +120,37 @@ def test_what_holds_every_place_leaves_a_partition_its_share(door: Any) -> None:
         text = page(families(opened.protection))
     sample = b'sluicegate_resilience_partition_under_way{lane="light",partition="checkout"} 0\n'
     assert sample in text
+
+
+def test_a_line_that_stands_above_its_mark_is_in_nobodys_way_who_has_a_share() -> None:
+    table = {
+        **SETTINGS,
+        "queue": {"places": 2, "form": "none"},
+        "watermark": {"high": 1, "low": 0},
+        "endpoints": {path: {"weight": "light"} for path in ("/hold", "/other", "/pay")},
+    }
+
+    async def story(loop: VirtualLoop) -> list[str]:
+        protection = Protection(resilience_settings(table), clock=loop)
+
+        async def ask(endpoint: str, took_us: int = 1) -> str:
+            admitted = await protection.admit(protection.begin(endpoint))
+            if isinstance(admitted, Decision):
+                return admitted.rule_id
+            await pause_us(took_us)
+            admitted.end(Outcome.SUCCESS)
+            return "served"
+
+        held = [asyncio.ensure_future(ask("/hold", 100_000)) for _ in range(2)]
+        await pause_us(1)
+        waiting = [asyncio.ensure_future(ask("/other")) for _ in range(2)]
+        await pause_us(1)
+        found = [await ask("/other"), await ask("/pay"), await ask("/pay")]
+        await asyncio.gather(*held, *waiting)
+        await pause_us(2_000_000)  # until the timer of the loop rests
+        return found
+
+    assert run(story) == ["watermark", "served", "served"]
 
 
 @pytest.mark.parametrize(
