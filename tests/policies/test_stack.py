@@ -15,13 +15,22 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
-from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import (
+    NOTHING_HELD,
+    BasePolicy,
+    BasePromptPolicy,
+    NothingHeld,
+)
 from sluicegate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.concurrency import Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
+from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import (
     Stack,
@@ -688,6 +697,25 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
         assert first.in_use == second.in_use == len(permits)
 
     asyncio.run(play())
+
+
+def test_the_policies_of_a_server_are_asked_without_looking_their_methods_up() -> None:
+    """Compiled, a call by name costs as much as what many of them do."""
+    chance, stress = SeededChance(0), Stress()
+    policies = [
+        Deadline(),
+        CriticalityClamp(),
+        RequestUnits(RequestUnitsSettings()),
+        Shed(stress, chance),
+        Concurrency(ConcurrencySettings(), chance),
+        Bulkhead(BulkheadSettings(), chance),
+    ]
+    for policy in policies:
+        assert isinstance(policy, BasePolicy)
+        assert isinstance(policy.admit(Request("key"), NOW), BasePermit)
+    for queue in (Queue(QueueSettings()), OperationQueue(["get"], QueueSettings())):
+        assert isinstance(queue, BasePromptPolicy)
+        assert isinstance(queue.admit_now(Request("key", operation="get"), NOW), BasePermit)
 
 
 def test_a_stage_that_cannot_say_whether_it_waits_is_never_ready() -> None:

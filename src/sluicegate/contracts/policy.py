@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.permit import BasePermit, Outcome, Permit
 from sluicegate.contracts.request import Request
 
 Admission: TypeAlias = Permit | Decision
@@ -53,8 +53,32 @@ class PromptPolicy(Protocol):
         ...
 
 
+class BasePolicy:
+    """A policy whose class is compiled: a stack asks it without looking its method up."""
+
+    __slots__ = ()
+
+    def admit(self, request: Request, now_us: int) -> Admission:
+        """Judge, as `Policy.admit` says."""
+        raise NotImplementedError
+
+
+class BasePromptPolicy:
+    """The same of a waiting policy, where nobody has to wait."""
+
+    __slots__ = ()
+
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Answer as `PromptPolicy.ready` says."""
+        raise NotImplementedError
+
+    def admit_now(self, request: Request, now_us: int) -> Admission:
+        """Judge, as `PromptPolicy.admit_now` says."""
+        raise NotImplementedError
+
+
 @final
-class NothingHeld:
+class NothingHeld(BasePermit):
     """The permit of a policy that keeps nothing of what it admits."""
 
     __slots__ = ()

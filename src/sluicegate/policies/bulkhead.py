@@ -40,7 +40,8 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePolicy
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
@@ -120,7 +121,7 @@ class Compartment:
 
 
 @final
-class BulkheadPermit:
+class BulkheadPermit(BasePermit):
     """One unit at work in one part."""
 
     __slots__ = ("_begun_us", "_bulkhead", "_compartment", "_criticality", "_open", "_request")
@@ -166,7 +167,7 @@ class BulkheadPermit:
 
 
 @final
-class Bulkhead:
+class Bulkhead(BasePolicy):
     """The compartments."""
 
     __slots__ = (

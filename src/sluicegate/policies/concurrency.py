@@ -34,7 +34,8 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePolicy
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, OVERLOADED, Reason
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.aimd import Aimd
@@ -148,7 +149,7 @@ class AdaptiveLimit:
 
 
 @final
-class WorkPermit:
+class WorkPermit(BasePermit):
     """One unit at work."""
 
     __slots__ = ("_begun_us", "_gate", "_open", "_partition", "_request")
@@ -180,7 +181,7 @@ class WorkPermit:
 
 
 @final
-class Concurrency:
+class Concurrency(BasePolicy):
     """The gate."""
 
     __slots__ = (

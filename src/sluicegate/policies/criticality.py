@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.policy import NOTHING_HELD, BasePolicy, NothingHeld
 from sluicegate.contracts.request import NO_ATTRIBUTES, Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.settings import check_ranges
@@ -86,7 +86,7 @@ class CriticalityStats(NamedTuple):
 
 
 @final
-class CriticalityClamp:
+class CriticalityClamp(BasePolicy):
     """Settles the class of each request."""
 
     __slots__ = (

@@ -55,7 +55,8 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePolicy
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
@@ -197,7 +198,7 @@ class _ServiceTime:
 
 
 @final
-class DeadlinePermit:
+class DeadlinePermit(BasePermit):
     """Work under way; when it ends its time is learned, and whether it was too late."""
 
     __slots__ = ("_deadline", "_ended", "_request", "_times")
@@ -218,7 +219,7 @@ class DeadlinePermit:
 
 
 @final
-class Deadline:
+class Deadline(BasePolicy):
     """Judges whether there is time enough."""
 
     __slots__ = (

@@ -51,7 +51,8 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePolicy
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.bounds import ranged
@@ -142,7 +143,7 @@ class RequestUnitsStats(NamedTuple):
 
 
 @final
-class RequestUnitsPermit:
+class RequestUnitsPermit(BasePermit):
     """Work that has been charged for."""
 
     __slots__ = (
@@ -288,7 +289,7 @@ class RequestUnitsPermit:
 
 
 @final
-class RequestUnits:
+class RequestUnits(BasePolicy):
     """Predicts, charges, settles, learns."""
 
     __slots__ = (

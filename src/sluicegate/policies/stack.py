@@ -55,10 +55,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
-from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.permit import BasePermit, Outcome, Permit
 from sluicegate.contracts.policy import (
     NOTHING_HELD,
     Admission,
+    BasePolicy,
+    BasePromptPolicy,
     Policy,
     PromptPolicy,
     WaitingPolicy,
@@ -160,6 +162,8 @@ class _Step:
         "at_once",
         "name",
         "observe",
+        "own",
+        "own_prompt",
         "ready",
         "refused",
         "reports",
@@ -176,6 +180,15 @@ class _Step:
         # None: the policy cannot tell, so any request may have to wait.
         self.ready: Callable[[Request, int], bool] | None = None
         self.admit_now: Callable[[Request, int], Admission] = _refuse_prompt
+        # Those of them whose classes are compiled.
+        policy: object = stage.at_once
+        waiting: object = stage.waiting
+        self.own: BasePolicy | None = None
+        if isinstance(policy, BasePolicy):
+            self.own = policy
+        self.own_prompt: BasePromptPolicy | None = None
+        if isinstance(waiting, BasePromptPolicy):
+            self.own_prompt = waiting
         if stage.at_once is not None:
             self.admit_now = stage.at_once.admit
         elif hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
@@ -198,12 +211,28 @@ def _refuse_prompt(request: Request, now_us: int) -> Admission:
 
 
 @final
-class StackPermit:
+class _ForeignPermit(BasePermit):
+    """A permit of a class that is not compiled."""
+
+    __slots__ = ("_permit",)
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End it."""
+        if spent:
+            return self._permit.end(outcome, now_us)
+        return self._permit.end(outcome, now_us, spent=False)
+
+
+@final
+class StackPermit(BasePermit):
     """What an admitted request holds of all stages; it ends once."""
 
     __slots__ = ("_began_us", "_ended", "_held", "_stack", "request")
 
-    def __init__(self, stack: Stack, request: Request, held: list[Permit], now_us: int) -> None:
+    def __init__(self, stack: Stack, request: Request, held: list[BasePermit], now_us: int) -> None:
         self._stack = stack
         self._held = held
         self._began_us = now_us
@@ -258,8 +287,11 @@ class Stack:
     def ready(self, request: Request, now_us: int) -> bool:
         """Whether no stage would have to wait for anything."""
         for step in self._waits:
-            ready = step.ready
-            if ready is None or not ready(request, now_us):
+            own, ready = step.own_prompt, step.ready
+            if own is not None:
+                if not own.ready(request, now_us):
+                    return False
+            elif ready is None or not ready(request, now_us):
                 return False
         return True
 
@@ -267,19 +299,27 @@ class Stack:
         """Every stage at one instant, for whoever is `ready`; like `admit` in all else."""
         self._entered += 1
         request.measured = None
-        held: list[Permit] = []
+        held: list[BasePermit] = []
         passed = 0
         try:
             for step in self._steps:
-                admission = step.admit_now(request, now_us)
+                own, own_prompt = step.own, step.own_prompt
+                if own is not None:
+                    admission = own.admit(request, now_us)
+                elif own_prompt is not None:
+                    admission = own_prompt.admit_now(request, now_us)
+                else:
+                    admission = step.admit_now(request, now_us)
                 if step.reports:
                     self._report_wait(request, now_us, now_us)
-                if isinstance(admission, Decision):
-                    if not admission.allowed:
-                        self._refuse(request, admission, held, passed, now_us)
-                        return admission
-                elif admission is not NOTHING_HELD:
-                    held.append(admission)
+                if isinstance(admission, BasePermit):
+                    if admission is not NOTHING_HELD:
+                        held.append(admission)
+                elif not isinstance(admission, Decision):
+                    held.append(_ForeignPermit(admission))
+                elif not admission.allowed:
+                    self._refuse(request, admission, held, passed, now_us)
+                    return admission
                 step.admitted += 1
                 passed += 1
         except BaseException:
@@ -294,7 +334,7 @@ class Stack:
         self._entered += 1
         request.measured = None
         began_us = now_us = clock.now_us()
-        held: list[Permit] = []
+        held: list[BasePermit] = []
         passed = 0
         refused: Decision | None = None
         try:
@@ -313,12 +353,14 @@ class Stack:
                     else:
                         request.arrived_us += now_us - began_us if request.arrived_us else 0
                         began_us = now_us
-                if isinstance(admission, Decision):
-                    if not admission.allowed:
-                        refused = admission
-                        break
-                elif admission is not NOTHING_HELD:
-                    held.append(admission)
+                if isinstance(admission, BasePermit):
+                    if admission is not NOTHING_HELD:
+                        held.append(admission)
+                elif not isinstance(admission, Decision):
+                    held.append(_ForeignPermit(admission))
+                elif not admission.allowed:
+                    refused = admission
+                    break
                 step.admitted += 1
                 passed += 1
         except BaseException:
@@ -336,7 +378,7 @@ class Stack:
         return StackContext(self, request, clock)
 
     def close(
-        self, request: Request, held: list[Permit], outcome: Outcome, now_us: int, spent: bool
+        self, request: Request, held: list[BasePermit], outcome: Outcome, now_us: int, spent: bool
     ) -> None:
         """A permit has ended; called by the permit."""
         self._ended += 1
@@ -364,7 +406,7 @@ class Stack:
         )
 
     def _refuse(
-        self, request: Request, decision: Decision, held: list[Permit], passed: int, now_us: int
+        self, request: Request, decision: Decision, held: list[BasePermit], passed: int, now_us: int
     ) -> None:
         """Record the refusal by the stage after the `passed` ones, and unwind those."""
         step = self._steps[passed]
@@ -374,7 +416,7 @@ class Stack:
         for record in self._refusal_observers:
             record(request, step.name, decision, now_us)
 
-    def _unwind(self, held: list[Permit], passed: int, now_us: int) -> None:
+    def _unwind(self, held: list[BasePermit], passed: int, now_us: int) -> None:
         """Give back what the first stages hold."""
         for place in range(passed):
             self._steps[place].unwound += 1
@@ -432,15 +474,12 @@ def outcome_of(raised: BaseException | None) -> Outcome:
     return Outcome.IGNORE
 
 
-def end_all(held: list[Permit], outcome: Outcome, now_us: int, spent: bool) -> None:
+def end_all(held: list[BasePermit], outcome: Outcome, now_us: int, spent: bool) -> None:
     """End them in reverse; one that fails does not keep the others from ending."""
     failed: Exception | None = None
     for permit in reversed(held):
         try:
-            if spent:
-                permit.end(outcome, now_us)
-            else:
-                permit.end(outcome, now_us, spent=False)
+            permit.end(outcome, now_us, spent=spent)
         except Exception as error:
             failed = error if failed is None else failed
     if failed is not None:

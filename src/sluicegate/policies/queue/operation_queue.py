@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from typing import final
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.policy import NOTHING_HELD, Admission
+from sluicegate.contracts.policy import NOTHING_HELD, Admission, BasePromptPolicy
 from sluicegate.contracts.request import Request
 from sluicegate.policies.queue.queue import Queue, QueueSettings, QueueStats
 
 
 @final
-class OperationQueue:
+class OperationQueue(BasePromptPolicy):
     """A queue for the operations that are named; all others pass by it."""
 
     __slots__ = ("_operations", "_queue")

@@ -44,7 +44,8 @@ from typing import NamedTuple, cast, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePromptPolicy
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, Reason
 from sluicegate.contracts.request import Request
 from sluicegate.policies.partitions import Partition
@@ -88,7 +89,7 @@ class _Waiter(Waiter):
 
 
 @final
-class QueuePermit:
+class QueuePermit(BasePermit):
     """One place at work; `borrower` is who has it, if that is not the queue's own."""
 
     __slots__ = (
@@ -137,7 +138,7 @@ class QueuePermit:
 
 
 @final
-class Queue:
+class Queue(BasePromptPolicy):
     """A few places, and a line in front of them."""
 
     __slots__ = (

@@ -29,7 +29,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.policy import NOTHING_HELD, BasePolicy, NothingHeld
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.utilization_shed import RampSettings
@@ -47,7 +47,7 @@ CATCH_UP_MAX: Final = 128
 
 
 @final
-class Shed:
+class Shed(BasePolicy):
     """Judges by class and stress, in one of the three forms."""
 
     __slots__ = (
