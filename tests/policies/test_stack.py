@@ -699,6 +699,22 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
     asyncio.run(play())
 
 
+def test_who_is_ready_is_admitted_at_one_instant() -> None:
+    clock, queue = HandClock(), Queue(QueueSettings(places=1))
+    stack = Stack(at_once("deadline", Deadline()), waits("queue", queue))
+    readings = 0
+
+    class CountedClock:
+        def now_us(self) -> int:
+            nonlocal readings
+            readings += 1
+            return clock.now_us()
+
+    admission = asyncio.run(stack.admit(Request("key"), CountedClock()))
+    assert isinstance(admission, StackPermit)
+    assert readings == 1
+
+
 def test_the_policies_of_a_server_are_asked_without_looking_their_methods_up() -> None:
     """Compiled, a call by name costs as much as what many of them do."""
     chance, stress = SeededChance(0), Stress()

@@ -32,7 +32,7 @@ then given back in reverse order with `spent=False`; the same if whoever waits i
 stage fails. What all admit holds one `StackPermit`, which ends all of them in reverse, once.
 
 `admit` is a coroutine. Where no stage would have to wait, as for most requests, `ready` is true and
-`admit_now` does the same without one.
+`admit_now` does the same without one; `admit` itself goes that way then, and reads the clock once.
 
 A stage that answers at once is given the instant, the same one for all of them between two waits. A
 stage that waits is given the clock. A permit that ends without `request.measured` is measured here:
@@ -331,9 +331,11 @@ class Stack:
 
     async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
         """Run every stage; what is refused, cancelled or fails on the way holds nothing."""
+        began_us = now_us = clock.now_us()
+        if self.ready(request, now_us):
+            return self.admit_now(request, now_us)
         self._entered += 1
         request.measured = None
-        began_us = now_us = clock.now_us()
         held: list[BasePermit] = []
         passed = 0
         refused: Decision | None = None
