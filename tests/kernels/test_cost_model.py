@@ -470,3 +470,17 @@ def test_the_settings_of_a_ratio_are_refused_by_their_names() -> None:
         CostRatio(0.1).learn(-1, 1)
     with pytest.raises(ValueError, match="actual_mru"):
         CostRatio(0.1).learn(1, -1)
+
+
+def test_a_model_that_learns_with_a_ratio_learns_what_the_ratio_leaves() -> None:
+    draws = random.Random(1)
+    together, apart = (CostModel(read_weights(0.01, 0.1), margin_quantile=0.7) for _ in range(2))
+    ratio, other = CostRatio(0.01), CostRatio(0.01)
+    for _ in range(200):
+        shape = draws.randrange(9), draws.randrange(1, 99), draws.random()
+        actual_mru = draws.randrange(1_000, 9_000)
+        usual_mru = apart.expect_mru(*shape)
+        apart.learn(*shape, other.learn(usual_mru, actual_mru))
+        together.learn(*shape, actual_mru, ratio)
+    assert repr(together.weights()) == repr(apart.weights())
+    assert (together.margin(), ratio.times) == (apart.margin(), other.times)

@@ -108,15 +108,19 @@ def correction_mru(predicted_mru: int, actual_mru: int, correction_max: int = 10
     The request ends up paying its true cost, but no more than `correction_max` times what was
     predicted, and no less than that part of it: one outlier cannot empty a caller's bucket.
     """
-    _check_amount("predicted_mru", predicted_mru)
-    _check_amount("actual_mru", actual_mru)
+    if not 0 <= predicted_mru <= AMOUNT_MAX:
+        raise ValueError(_wrong_amount("predicted_mru", predicted_mru))
+    if not 0 <= actual_mru <= AMOUNT_MAX:
+        raise ValueError(_wrong_amount("actual_mru", actual_mru))
     _check_correction(correction_max)
-    highest = predicted_mru * correction_max
-    lowest = -(-predicted_mru // correction_max)
-    if actual_mru > highest:
-        return highest - predicted_mru
-    if actual_mru < lowest:
-        return lowest - predicted_mru
+    if actual_mru > predicted_mru:
+        highest = predicted_mru * correction_max
+        if actual_mru > highest:
+            return highest - predicted_mru
+    else:
+        lowest = -(-predicted_mru // correction_max)
+        if actual_mru < lowest:
+            return lowest - predicted_mru
     return actual_mru - predicted_mru
 
 
@@ -172,7 +176,9 @@ class CostModel:
         "_highest",
         "_lowest",
         "_margin",
+        "_margin_fall",
         "_margin_quantile",
+        "_margin_rise",
         "_ms_ru",
         "_rate",
         "_row_ru",
@@ -202,7 +208,10 @@ class CostModel:
         self._ms_ru = weights.ms_ru
         self._rate = rate
         self._correction_max = float(correction_max)
-        self._margin_quantile = 0.0 if margin_quantile is None else margin_quantile
+        quantile = 0.0 if margin_quantile is None else margin_quantile
+        self._margin_quantile = quantile
+        self._margin_rise = exp(rate * quantile)
+        self._margin_fall = exp(rate * (quantile - 1.0))
         self._margin = 1.0
 
     def predict_mru(self, rows: int, size_bytes: int, latency_ms: float) -> int:
@@ -230,16 +239,29 @@ class CostModel:
             + self._ms_ru * latency_ms
         )
 
-    def learn(self, rows: int, size_bytes: int, latency_ms: float, actual_mru: int) -> None:
-        """Take in what work of this shape, as it was predicted, has cost in truth."""
+    def learn(
+        self,
+        rows: int,
+        size_bytes: int,
+        latency_ms: float,
+        actual_mru: int,
+        ratio: CostRatio | None = None,
+    ) -> None:
+        """Take in what work of this shape, as it was predicted, has cost in truth.
+
+        What is the caller's own goes into its `ratio` first, and the weights learn the rest.
+        """
         if not _is_shape(rows, size_bytes, latency_ms):
             raise ValueError(_wrong_shape(rows, size_bytes, latency_ms))
-        _check_amount("actual_mru", actual_mru)
+        if not 0 <= actual_mru <= AMOUNT_MAX:
+            raise ValueError(_wrong_amount("actual_mru", actual_mru))
         base = self._base_ru
         row = self._row_ru * rows
         byte = self._byte_ru * size_bytes
         ms = self._ms_ru * latency_ms
         ru = base + row + byte + ms
+        if ratio is not None:
+            actual_mru = ratio.learn(milli_ru(ru), actual_mru)
         times = actual_mru / (MILLI * ru)
         if self._margin_quantile > 0.0:
             self._move_margin(times)
@@ -251,10 +273,10 @@ class CostModel:
         # prediction by `rate` of the error.
         step = self._rate * (times - 1.0) * ru / (base * base + row * row + byte * byte + ms * ms)
         low, high = self._lowest, self._highest
-        self._base_ru = _within(self._base_ru * _growth(step * base), low.base_ru, high.base_ru)
-        self._row_ru = _within(self._row_ru * _growth(step * row), low.row_ru, high.row_ru)
-        self._byte_ru = _within(self._byte_ru * _growth(step * byte), low.byte_ru, high.byte_ru)
-        self._ms_ru = _within(self._ms_ru * _growth(step * ms), low.ms_ru, high.ms_ru)
+        self._base_ru = _moved(self._base_ru, step * base, low.base_ru, high.base_ru)
+        self._row_ru = _moved(self._row_ru, step * row, low.row_ru, high.row_ru)
+        self._byte_ru = _moved(self._byte_ru, step * byte, low.byte_ru, high.byte_ru)
+        self._ms_ru = _moved(self._ms_ru, step * ms, low.ms_ru, high.ms_ru)
 
     def weights(self) -> Weights:
         """The weights as they are now."""
@@ -276,11 +298,8 @@ class CostModel:
 
     def _move_margin(self, times: float) -> None:
         """Up if this request cost more than charged, down if not; in balance at the quantile."""
-        quantile = self._margin_quantile
-        if times > self._margin:
-            margin = self._margin * exp(self._rate * quantile)
-        else:
-            margin = self._margin * exp(self._rate * (quantile - 1.0))
+        factor = self._margin_rise if times > self._margin else self._margin_fall
+        margin = self._margin * factor
         self._margin = _within(margin, 1.0 / self._correction_max, self._correction_max)
 
 
@@ -306,8 +325,10 @@ class CostRatio:
 
     def learn(self, usual_mru: int, actual_mru: int) -> int:
         """Take in what work cost that usually costs so much; returns what is left to explain."""
-        _check_amount("usual_mru", usual_mru)
-        _check_amount("actual_mru", actual_mru)
+        if not 0 <= usual_mru <= AMOUNT_MAX:
+            raise ValueError(_wrong_amount("usual_mru", usual_mru))
+        if not 0 <= actual_mru <= AMOUNT_MAX:
+            raise ValueError(_wrong_amount("actual_mru", actual_mru))
         usual = usual_mru if usual_mru > 0 else 1
         times = actual_mru / (usual * self.times)
         if times > self._correction_max:
@@ -335,9 +356,15 @@ class CostRatio:
         return int(left) if left < AMOUNT_MAX else AMOUNT_MAX
 
 
-def _growth(exponent: float) -> float:
+def _moved(weight: float, exponent: float, lowest: float, highest: float) -> float:
+    """A weight after a lesson, within its bounds, as it was before."""
+    if exponent == 0.0:
+        return weight
     # Far beyond every bound of a weight, and still a float.
-    return exp(exponent if exponent < GROWTH_LOG_MAX else GROWTH_LOG_MAX)
+    grown = weight * exp(exponent if exponent < GROWTH_LOG_MAX else GROWTH_LOG_MAX)
+    if grown > highest:
+        return highest
+    return grown if grown > lowest else lowest
 
 
 def _scale_weights(weights: Weights, factor: float) -> Weights:
@@ -371,9 +398,8 @@ def _wrong_shape(rows: int, size_bytes: int, latency_ms: float) -> str:
     )
 
 
-def _check_amount(name: str, amount: int) -> None:
-    if not 0 <= amount <= AMOUNT_MAX:
-        raise ValueError(f"{name} must be from 0 to 2^53, not {amount}")
+def _wrong_amount(name: str, amount: int) -> str:
+    return f"{name} must be from 0 to 2^53, not {amount}"
 
 
 def _check_weight(name: str, weight: float, lowest: float) -> None:

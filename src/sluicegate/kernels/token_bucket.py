@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.kernels.bounds import within
-from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us
+from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us, product
 from sluicegate.kernels.verdict import NEVER, Verdict
 
 PRICE_ONE_MILLI: Final = 1_000
@@ -96,21 +96,22 @@ class TokenBucket:
             raise ValueError(f"cost must not be negative, not {cost}")
         if not 0 <= price_milli <= PRICE_MAX_MILLI:
             raise ValueError(f"price_milli must be from 0 to {PRICE_MAX_MILLI}, not {price_milli}")
-        interval = self._pace.interval
-        per_us = self._pace.ticks_per_us
+        pace = self._pace
+        interval, per_us = pace.interval, pace.ticks_per_us
         charge = charge_ticks(cost, interval, price_milli)
         self._full_at, allowed, level, retry, reset = step(
-            self._full_at, self._pace.ticks(now_us), charge, self._capacity, self._debt
+            self._full_at, product(now_us, per_us), charge, self._capacity, self._debt
         )
         remaining = level // interval if level > 0 else 0
-        return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
+        retry_us = in_us(retry, per_us) if retry else 0
+        return Verdict(allowed, remaining, retry_us, -(-reset // per_us))
 
     def settle(self, correction: int, now_us: int) -> None:
         """Charge `correction` tokens more, or refund them if negative."""
         pace = self._pace
         self._full_at = settle(
             self._full_at,
-            pace.ticks(now_us),
+            product(now_us, pace.ticks_per_us),
             correction * pace.interval,
             self._capacity,
             self._debt,

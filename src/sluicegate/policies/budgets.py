@@ -64,11 +64,11 @@ class TokenBudgets:
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Take from this caller's bucket."""
-        return self._bucket(caller, now_us).take(mru, now_us)
+        return (self._buckets.get(caller) or self._open(caller, now_us)).take(mru, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Correct this caller's bucket."""
-        self._bucket(caller, now_us).settle(mru, now_us)
+        (self._buckets.get(caller) or self._open(caller, now_us)).settle(mru, now_us)
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """The same for every caller."""
@@ -80,10 +80,8 @@ class TokenBudgets:
     def _full_bucket(self) -> TokenBucket:
         return TokenBucket(self._rate_mru, SECOND_US, self._burst_mru, debt_max=self._debt_mru)
 
-    def _bucket(self, caller: str, now_us: int) -> TokenBucket:
-        bucket = self._buckets.get(caller)
-        if bucket is not None:
-            return bucket
+    def _open(self, caller: str, now_us: int) -> TokenBucket:
+        """A bucket for a caller that has none; the one of all others if there is no room."""
         if len(self._buckets) >= self.callers_max and not self._make_room(now_us):
             return self._shared
         bucket = self._buckets[caller] = self._full_bucket()

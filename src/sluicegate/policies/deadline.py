@@ -151,7 +151,8 @@ class _ServiceTime:
     def record_done(self, service_us: int, now_us: int) -> None:
         """It took so long."""
         self.times.add(service_us, now_us)
-        self._roll(now_us)
+        if now_us - self._since_us >= self._settings.recent_us:
+            self._roll(now_us)
         if service_us > self._slowest_us:
             self._slowest_us = service_us
         if self._cuts >= self._settings.cuts_min:
@@ -255,7 +256,9 @@ class Deadline(BasePolicy):
         if remaining_us <= 0:
             self._expired += 1
             return refusal()
-        if remaining_us < self._need_us(time, now_us):
+        if now_us >= time.due_us or time.due_us - now_us > self._refresh_us:
+            time.learn(now_us)
+        if remaining_us < time.need_us:
             if 0 <= now_us - time.admitted_us < self.settings.probe_us:
                 self._too_late += 1
                 return refusal()
@@ -342,7 +345,7 @@ class Deadline(BasePolicy):
     def _time_of(self, request: Request) -> _ServiceTime:
         operation, shard = request.operation, request.shard
         if not self._by_shard or not shard:
-            return self._time_for(operation)
+            return self._times.get(operation) or self._time_for(operation)
         of_shard = self._shards.get(shard)
         if of_shard is not None:
             time = of_shard.get(operation)

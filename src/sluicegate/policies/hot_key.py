@@ -224,7 +224,9 @@ class HotKey(Generic[V]):
         if window > self._window:
             self._age(window)
         guaranteed = self._counters.update(key, weight * GRAIN)
-        if strong or (guaranteed < self._threshold() and not self._is_heeded(key, now_us)):
+        if strong or (
+            guaranteed < self._threshold() and not (self._heeded and self._is_heeded(key, now_us))
+        ):
             self._cold += 1
             return COLD, None
         state, value = self._cache.get(key, now_us, draw)

@@ -52,7 +52,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, final
 
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import NO_ATTRIBUTES, Request
 from sluicegate.kernels.cost_model import AMOUNT_MAX, CostModel, CostRatio, Weights
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
 from sluicegate.policies.work_estimates import WorkSketch
@@ -101,6 +101,8 @@ def read_shape(request: Request) -> WorkShape:
     What is no number, or none that can be, counts as not said.
     """
     attributes = request.attributes
+    if attributes is NO_ATTRIBUTES:
+        return WorkShape()
     if isinstance(attributes, dict):  # mypyc asks a dict directly, another mapping the long way
         return WorkShape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
     return WorkShape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
@@ -126,7 +128,7 @@ class CallerRatios:
 
     def find(self, operation: str, caller: str) -> CostRatio | None:
         """What is known; None if nothing is."""
-        return self._ratios.get((operation, caller))
+        return self._ratios.get((operation, caller)) if self._ratios else None
 
     def meet(self, operation: str, caller: str) -> CostRatio | None:
         """The same, and a new one for whoever has none; None for who has no name."""
@@ -392,11 +394,7 @@ class OperationCost:
         self, shape: WorkShape, latency_ms: float, actual_mru: int, ratio: CostRatio | None
     ) -> None:
         """Take in what it was: first what is the caller's own, and of the rest the weights."""
-        model = self.model
-        if ratio is not None:
-            usual_mru = model.expect_mru(shape.rows, shape.size_bytes, latency_ms)
-            actual_mru = ratio.learn(usual_mru, actual_mru)
-        model.learn(shape.rows, shape.size_bytes, latency_ms, actual_mru)
+        self.model.learn(shape.rows, shape.size_bytes, latency_ms, actual_mru, ratio)
 
     def charged_ms(self, shard: str, service_us: int) -> float:
         """How long work that took so long would have taken at the usual speed of its shard."""

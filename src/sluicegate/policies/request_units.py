@@ -59,6 +59,7 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.cost_model import (
     AMOUNT_MAX,
     MILLI,
+    CostRatio,
     Weights,
     correction_mru,
     read_weights,
@@ -156,6 +157,7 @@ class RequestUnitsPermit(BasePermit):
         "_open",
         "_operation",
         "_price_milli",
+        "_ratio",
         "_request",
         "_risk_mru",
         "_shape",
@@ -170,6 +172,7 @@ class RequestUnitsPermit(BasePermit):
         request: Request,
         shape: WorkShape,
         latency_ms: float,
+        ratio: CostRatio | None,
         predicted_mru: int,
         price_milli: int,
         charged_mru: int,
@@ -183,6 +186,7 @@ class RequestUnitsPermit(BasePermit):
         self._request = request
         self._shape = shape
         self._latency_ms = latency_ms
+        self._ratio = ratio  # None: its caller had none yet
         self._price_milli = price_milli
         self._charged_mru = charged_mru
         self._error = error
@@ -255,7 +259,9 @@ class RequestUnitsPermit(BasePermit):
                 shape.rows = max(0, measured.rows)
                 shape.size_bytes = max(0, measured.size_bytes)
                 actual_mru = self._expected_mru(measured, actual_mru)
-            ratio = units.ratios.meet(operation.name, request.caller)
+            ratio = self._ratio
+            if ratio is None:
+                ratio = units.ratios.meet(operation.name, request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
             place = request.table or request.shard
             operation.time(place, measured.service_us, self._beside, now_us)
@@ -273,7 +279,8 @@ class RequestUnitsPermit(BasePermit):
         if measured.service_us > 0:
             place = self._request.table or self._request.shard
             service_ms = self._operation.charged_ms(place, measured.service_us)
-        return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
+        rows, size_bytes = rows if rows > 0 else 0, size_bytes if size_bytes > 0 else 0
+        return self._operation.weights.cost_mru(rows, size_bytes, service_ms)
 
     def _expected_mru(self, measured: Measured, actual_mru: int) -> int:
         """The same, but for time that was not expected: nobody owes for a stall."""
@@ -418,6 +425,7 @@ class RequestUnits(BasePolicy):
             request,
             shape,
             latency_ms,
+            ratio,
             predicted_mru,
             price_milli,
             charged_mru,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType, FunctionType
 
 import pytest
 
@@ -18,10 +20,12 @@ from sluicegate.lab.scenarios.overhead import (
     play,
     server_chain,
 )
+from sluicegate.policies.stack import Stack
 from sluicegate.testing import SeededChance
 from tests.prove.seeds import whole
 
 TICK_US = 5
+CALLS_MAX = 185  # of Python and C functions, a request
 
 
 class TickingClock:
@@ -70,3 +74,22 @@ def test_fewer_than_a_round_are_refused() -> None:
 
 def test_it_is_the_claim_of_the_compiled_build() -> None:
     assert {goal.figure for goal in SCENARIO.goals} == {"p50_us", "p99_us", "objects_per_million"}
+
+
+@pytest.mark.skipif(not isinstance(Stack.admit, FunctionType), reason="compiled calls are not seen")
+def test_a_request_through_the_chain_makes_few_calls() -> None:
+    """Interpreted, calls are what a request costs; they do not depend on the machine."""
+    handle = server_chain(SeededChance(1))
+    overhead._round(handle, 0)
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        overhead._round(handle, ROUND)
+    finally:
+        sys.setprofile(None)
+    assert calls <= CALLS_MAX * ROUND

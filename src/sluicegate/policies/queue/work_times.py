@@ -81,13 +81,14 @@ class WorkTimes:
         To be asked once of each that ends.
         """
         begun_us = now_us - service_us
-        silence_us = now_us - max(begun_us, self._ended_us)
+        silence_us = now_us - self._ended_us
         self._ended_us = now_us
         if now_us < self._void_us:  # The clock went back.
             self._void_us = _LONG_AGO_US
-        usual_us = max(self.service_us, self.unloaded_us)
         if (
-            silence_us > max(_STALL_US_MIN, _STALL_TIMES * usual_us)
+            silence_us > _STALL_US_MIN
+            and service_us > _STALL_US_MIN
+            and min(silence_us, service_us) > _STALL_TIMES * max(self.service_us, self.unloaded_us)
             and beside >= _STALLED_MIN
             and self._ends >= _FIT_EVERY
         ):
@@ -105,15 +106,17 @@ class WorkTimes:
         self.service_us += (service_us - self.service_us) // 8
         # The first is a part of them soon enough: until then each counts as much.
         known = self._learned
-        self.mean_us += (service_us - self.mean_us) // min(_ALL, known + 1)
+        self.mean_us += (service_us - self.mean_us) // (known + 1 if known < _ALL else _ALL)
         self._learned = known + 1
         fits = known % _FIT_EVERY == 0
         if unloaded:
             known = self._learned_unloaded
-            self._alone_us += (service_us - self._alone_us) // min(_UNLOADED, known + 1)
+            weight = known + 1 if known < _UNLOADED else _UNLOADED
+            self._alone_us += (service_us - self._alone_us) // weight
             self._learned_unloaded = known + 1
             fits = fits or known < _FIT_EVERY
-        self.unloaded_us = min(self._alone_us, self.mean_us)
+        alone_us, mean_us = self._alone_us, self.mean_us
+        self.unloaded_us = alone_us if alone_us < mean_us else mean_us
         return fits
 
     def slack_of(self, request: Request) -> int:
@@ -128,7 +131,7 @@ class WorkTimes:
             self._unit_times = WindowedQuantile(scale=Scale(value_max=_NS_MAX))
         unit_times = self._unit_times
         if unit_times is not None:
-            unit_times.add(service_us * 1_000 // max(1, cost), now_us)
+            unit_times.add(service_us * 1_000 // (cost if cost > 1 else 1), now_us)
         if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
             self._slack_due_us = now_us + _SLACK_EVERY_US
             self.slack_us = int(self._times.quantile(self._slack_quantile, now_us) or 0)
