@@ -28,11 +28,13 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
+from sluicegate.policies.prices import LocalPrices
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import (
+    BaseEndObserver,
     Stack,
     StackPermit,
     StackStats,
@@ -732,6 +734,27 @@ def test_the_policies_of_a_server_are_asked_without_looking_their_methods_up() -
     for queue in (Queue(QueueSettings()), OperationQueue(["get"], QueueSettings())):
         assert isinstance(queue, BasePromptPolicy)
         assert isinstance(queue.admit_now(Request("key", operation="get"), NOW), BasePermit)
+    assert isinstance(stress, BaseEndObserver)
+    assert isinstance(LocalPrices(stress), BaseEndObserver)
+
+
+def test_observers_of_any_class_are_told_in_their_order() -> None:
+    heard: list[str] = []
+
+    class Foreign:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+            heard.append(self.name)
+
+    stack = Stack(
+        at_once("deadline", Deadline()), observers=[Foreign("first"), Stress(), Foreign("last")]
+    )
+    permit = stack.admit_now(Request("key"), NOW)
+    assert isinstance(permit, StackPermit)
+    assert permit.end(Outcome.SUCCESS, NOW)
+    assert heard == ["first", "last"]
 
 
 def test_a_stage_that_cannot_say_whether_it_waits_is_never_ready() -> None:

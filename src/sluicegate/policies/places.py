@@ -27,6 +27,7 @@ from sluicegate.kernels.place_search import PlaceSearch
 from sluicegate.policies.bulkhead import Bulkhead
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue
+from sluicegate.policies.stack import BaseEndObserver
 
 HEAVY_SHARE: Final = 2  # one place in so many is for heavy work, at most
 _USUAL_WEIGHT: Final = 1 / 32
@@ -42,7 +43,7 @@ class PlaceStats(NamedTuple):
 
 
 @final
-class Places:
+class Places(BaseEndObserver):
     """An observer of a stack that has these stages."""
 
     __slots__ = (

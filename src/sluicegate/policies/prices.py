@@ -66,6 +66,7 @@ from sluicegate.kernels.latency_ratio import LatencyRatio, RatioSettings
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.policies.budgets import Pricing
 from sluicegate.policies.settings import check_ranges
+from sluicegate.policies.stack import BaseEndObserver
 from sluicegate.policies.stress import BaselineRow, StressSource, StressState
 
 CLASSES: Final = len(Criticality)
@@ -381,7 +382,7 @@ class _Cell:
 
 
 @final
-class LocalPrices:
+class LocalPrices(BaseEndObserver):
     """The prices of all cells: a `Pricing`, and an observer of the stack."""
 
     __slots__ = ("_cells", "_count", "_dear_us", "_stress", "settings")

@@ -95,6 +95,30 @@ class EndObserver(Protocol):
         ...
 
 
+class BaseEndObserver:
+    """One whose class is compiled: a stack calls it without looking its method up."""
+
+    __slots__ = ()
+
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """As `EndObserver.record_end` says."""
+        raise NotImplementedError
+
+
+@final
+class _ForeignEndObserver(BaseEndObserver):
+    """One of a class that is not compiled."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Callable[[Request, Outcome, int], None]) -> None:
+        self._record = record
+
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """Hand it on."""
+        self._record(request, outcome, now_us)
+
+
 StackObserver: TypeAlias = WaitObserver | RefusalObserver | EndObserver
 
 
@@ -281,7 +305,13 @@ class Stack:
         self._waits = [step for step in self._steps if step.waiting is not None]
         self._wait_observers = _methods_of("record_wait", observers)
         self._refusal_observers = _methods_of("record_refusal", observers)
-        self._end_observers = _methods_of("record_end", observers)
+        self._end_observers: list[BaseEndObserver] = []
+        for observer in observers:
+            if isinstance(observer, BaseEndObserver):
+                self._end_observers.append(observer)
+            else:
+                methods = _methods_of("record_end", [observer])
+                self._end_observers += [_ForeignEndObserver(method) for method in methods]
         self._entered = self._admitted = self._refused = self._broken_off = self._ended = 0
 
     def ready(self, request: Request, now_us: int) -> bool:
@@ -388,8 +418,8 @@ class Stack:
             end_all(held, outcome, now_us, spent)
         finally:
             if spent:
-                for record in self._end_observers:
-                    record(request, outcome, now_us)
+                for observer in self._end_observers:
+                    observer.record_end(request, outcome, now_us)
             else:
                 for step in self._steps:
                     step.unwound += 1

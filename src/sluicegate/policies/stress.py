@@ -54,6 +54,7 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
 from sluicegate.policies.queue.standstill import Standstill
 from sluicegate.policies.settings import check_ranges, one_of
+from sluicegate.policies.stack import BaseEndObserver
 
 OTHERS: Final = "(others)"
 RATIO_FORMS: Final = ("frozen", "p2")
@@ -260,7 +261,7 @@ class _LineLength:
 
 
 @final
-class Stress:
+class Stress(BaseEndObserver):
     """Collects the signals and draws the picture."""
 
     __slots__ = (

@@ -15,6 +15,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.policies.stack import BaseEndObserver
 from sluicegate.telemetry.snapshot import Histogram
 
 OTHERS: Final = "(others)"
@@ -67,7 +68,7 @@ class LatencyCounts:
 
 
 @final
-class CallerUsage:
+class CallerUsage(BaseEndObserver):
     """Counts by caller, and refusals by reason."""
 
     __slots__ = ("_accounts", "_engine", "_others", "_refusals", "_took", "callers_max", "reasons")
