@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.kernels.native import mypyc_attr
 
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Measured:
     """What the work turned out to be; set before its permits end, and never changed.
 
@@ -49,6 +51,7 @@ class Measured:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Request:
     """Caller, operation, cost, criticality, and until when an answer is of use.
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.native import mypyc_attr
+
 NEVER: Final = -1
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Verdict:
     """Allowed or not, what is left, when to come back, when all is forgotten."""
 

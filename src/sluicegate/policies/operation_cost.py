@@ -54,6 +54,7 @@ from typing import Final, final
 
 from sluicegate.contracts.request import NO_ATTRIBUTES, Request
 from sluicegate.kernels.cost_model import AMOUNT_MAX, CostModel, CostRatio, Weights
+from sluicegate.kernels.native import mypyc_attr
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
 from sluicegate.policies.work_estimates import WorkSketch
 
@@ -76,6 +77,7 @@ SIZE: Final = "size_bytes"
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class WorkShape:
     """What is known of work before it is done: rows to look at, bytes to move.
 
