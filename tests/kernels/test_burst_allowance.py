@@ -1,6 +1,9 @@
-"""Idle time counts as far as refused work would have filled it, and no further."""
+"""What a long line gains in pauses is reckoned from arrivals alone; chance gains little of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -8,210 +11,203 @@ from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSet
 
 MS = 1_000
 S = 1_000_000
-FADE_US = 20 * S
-PLACES = 4
-EXACT = BurstAllowanceSettings(fade_us=FADE_US, spared_permille=0, times=1)
+# All that was gained is remembered.
+EXACT = BurstAllowanceSettings(
+    short_us=10 * MS, fade_us=20 * S, chance_permille_min=1, gained_permille_max=1_000_000
+)
+CHANCE_US = 20 * MS
+WORK_US = 1
 
 
-def test_idle_places_behind_refusals_that_were_still_in_time_make_an_allowance() -> None:
+def after_burst(work_us: int, patience_us: int = S) -> BurstAllowance:
+    """All of it comes at the instant 0, to empty lines."""
     allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(80 * MS, late_us=100 * MS, now_us=0)
-    allowance.record(idle=0, places=PLACES, now_us=10 * MS)
-    assert allowance.us == 0
-    allowance.record(idle=2, places=PLACES, now_us=20 * MS)
-    assert allowance.us == 2 * 10 * MS // PLACES
+    allowance.patience_us = patience_us
+    allowance.record_refusal(0, 0)
+    for _ in range(work_us // WORK_US):
+        allowance.record_arrival(WORK_US, 0)
+    return allowance
 
 
-def test_no_more_is_lost_than_was_refused() -> None:
+def gained_us(allowance: BurstAllowance) -> float:
+    return allowance.gained * CHANCE_US
+
+
+def test_what_the_long_line_has_left_when_the_short_one_is_empty_is_gained() -> None:
+    allowance = after_burst(60 * MS)
+    allowance.advance(10 * MS)  # the short line is empty now
+    assert allowance.gained == 0
+    allowance.advance(60 * MS)  # so is the long one
+    assert gained_us(allowance) == pytest.approx(50 * MS, abs=200)
+    before_us = gained_us(allowance)
+    allowance.advance(70 * MS)
+    assert gained_us(allowance) <= before_us, "nobody is left, in either line"
+
+
+@pytest.mark.parametrize(("patience_ms", "gained_ms"), [(80, 50), (30, 20), (11, 1), (5, 0)])
+def test_what_comes_after_callers_have_gone_is_not_gained(patience_ms: int, gained_ms: int) -> None:
+    allowance = after_burst(60 * MS, patience_ms * MS)
+    allowance.advance(100 * MS)
+    assert gained_us(allowance) == pytest.approx(gained_ms * MS, abs=300)
+
+
+def test_while_the_places_stand_still_both_lines_do() -> None:
+    allowance = after_burst(60 * MS)
+    allowance.record_arrival(0, 100 * MS, stalled=True)
+    assert allowance.gained == 0
+    allowance.advance(160 * MS)
+    assert gained_us(allowance) == pytest.approx(50 * MS, abs=200)
+
+
+def test_no_more_than_by_chance_allows_nothing_and_an_eighth_more_all() -> None:
+    found = []
+    for work_ms in (29, 31, 32, 34):  # 10 ms of which are the short line's
+        allowance = after_burst(work_ms * MS)
+        allowance.advance(100 * MS)
+        found.append(allowance.us)
+    assert found[0] == 0
+    assert 0 < found[1] < found[2] < found[3] == 400 * MS
+
+
+def test_nothing_is_reckoned_before_a_refusal_or_long_after_the_last() -> None:
+    allowance = BurstAllowance(BurstAllowanceSettings())
+    assert not allowance.counts
+    allowance.record_refusal(30 * MS, 1 * S)
+    assert counts(allowance)
+    allowance.advance(2 * S)
+    assert counts(allowance)
+    allowance.advance(5 * S)
+    assert not counts(allowance)
+
+
+def test_it_begins_with_the_line_that_stands() -> None:
     allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(8 * MS, late_us=100 * MS, now_us=0)
-    allowance.record(idle=PLACES, places=PLACES, now_us=50 * MS)
-    assert allowance.us == 8 * MS // PLACES
-    allowance.record(idle=PLACES, places=PLACES, now_us=60 * MS)
-    assert allowance.us <= 8 * MS // PLACES
+    allowance.record_refusal(100 * MS, 0)
+    allowance.record_arrival(WORK_US, 0)
+    allowance.advance(100 * MS)
+    assert gained_us(allowance) == pytest.approx(90 * MS, abs=500)
 
 
-def test_what_would_have_been_too_late_is_not_missed() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(1 * S, late_us=10 * MS, now_us=0)
-    allowance.record(idle=0, places=PLACES, now_us=5 * MS)
-    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)  # 5 ms of it counts
-    assert 4_700 <= allowance.us <= 5 * MS
-    allowance.record(idle=PLACES, places=PLACES, now_us=2 * S)
-    assert allowance.us <= 5 * MS
-    late = BurstAllowance(EXACT)
-    late.record_refusal(1 * S, late_us=0, now_us=0)
-    assert not late.counts
+def test_where_bursts_are_expected_the_first_refusal_has_all_of_it_and_an_overload_none() -> None:
+    chance, allowance = Random(5), BurstAllowance()
+    allowance.record_refusal(20 * MS, 0, expected=True)
+    assert allowance.us == 400 * MS
+    assert feed(allowance, steady(2.0), 64, chance, 0, 1_200 * MS)[-1] > 0
+    assert feed(allowance, steady(2.0), 64, chance, 1_200 * MS, 1_500 * MS)[-1] == 0
 
 
-def test_a_place_that_is_idle_beside_three_at_work_is_no_pause() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(1 * S, late_us=1 * S, now_us=0)
-    allowance.record(idle=1, places=PLACES, now_us=100 * MS)
-    assert allowance.us == 0
-    allowance.record(idle=2, places=PLACES, now_us=110 * MS)
-    assert allowance.us == 2 * 10 * MS // PLACES
-
-
-def test_a_refusal_long_ago_is_not_counted_with_the_next() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(1 * S, late_us=10 * MS, now_us=0)
-    allowance.record(idle=1, places=PLACES, now_us=8 * MS)
-    before_us = allowance.us
-    allowance.record_refusal(4 * MS, late_us=40 * MS, now_us=20 * MS)
-    allowance.record(idle=PLACES, places=PLACES, now_us=20 * MS)
-    allowance.record(idle=PLACES, places=PLACES, now_us=40 * MS)
-    assert before_us <= allowance.us <= before_us + 4 * MS // PLACES + 10 * MS
-
-
-def test_what_is_spared_makes_no_allowance_and_the_most_is_the_most() -> None:
-    settings = BurstAllowanceSettings(
-        fade_us=FADE_US, spared_permille=5, times=1, allowance_us_max=50 * MS
-    )
-    allowance = BurstAllowance(settings)
-    spared_us = FADE_US * 5 // 1_000
-    allowance.record_refusal(100 * S, late_us=100 * S, now_us=0)
-    allowance.record(idle=1, places=1, now_us=spared_us)
-    assert allowance.us == 0
-    allowance.record(idle=1, places=1, now_us=spared_us + 20 * MS)
-    assert 19 * MS <= allowance.us <= 20 * MS
-    allowance.record(idle=1, places=1, now_us=10 * S)
-    assert allowance.us == 50 * MS
-
-
-def test_it_fades_and_an_hour_of_silence_leaves_nothing() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(100 * MS, late_us=1 * S, now_us=0)
-    allowance.record(idle=1, places=1, now_us=100 * MS)
-    full_us = allowance.us
-    allowance.record(idle=1, places=1, now_us=100 * MS + FADE_US // 2)
-    assert allowance.us == pytest.approx(full_us / 2, rel=0.01)
-    allowance.record(idle=1, places=1, now_us=3_600 * S)
-    assert allowance.us == 0
+def test_none_is_none() -> None:
+    allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=0))
+    allowance.record_refusal(0, 0)
     assert not allowance.counts
 
 
+def test_a_setting_out_of_its_range_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="chance_permille_min must be from 1 to 1000"):
+        BurstAllowanceSettings(chance_permille_min=1_001)
+
+
 def test_a_clock_that_goes_back_counts_for_nothing() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(1 * S, late_us=20 * S, now_us=10 * S)
-    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)
-    assert allowance.us == 0
-    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S + 5 * MS)
-    assert allowance.us == 5 * MS
+    allowance = after_burst(60 * MS)
+    allowance.advance(-1 * S)
+    assert allowance.gained == 0
+    allowance.advance(-1 * S + 60 * MS)
+    assert gained_us(allowance) == pytest.approx(50 * MS, abs=200)
 
 
-def test_little_that_is_still_lost_holds_up_a_long_line() -> None:
-    allowance = BurstAllowance(BurstAllowanceSettings(fade_us=FADE_US, spared_permille=0, times=8))
-    allowance.record_refusal(1 * S, late_us=1 * S, now_us=0)
-    allowance.record(idle=PLACES, places=PLACES, now_us=20 * MS)
-    assert allowance.us == 8 * 20 * MS
-    allowance.record(idle=PLACES, places=PLACES, now_us=100 * MS)
-    assert allowance.us == 400 * MS
+Spans = Iterator[tuple[float, float]]  # for how long, and how many times the capacity comes
 
 
-def test_a_unit_that_came_and_was_refused_before_the_line_makes_idle_time_no_pause() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_refusal(80 * MS, late_us=100 * MS, now_us=0)
-    allowance.record_missed()
-    allowance.record(idle=PLACES, places=PLACES, now_us=10 * MS)
-    assert allowance.us == 0
+def steady(load: float) -> Spans:
+    while True:
+        yield 1.0 * S, load
+
+
+def on_off(load: float, on_us: float, off_us: float, chance: Random) -> Spans:
+    while True:
+        yield chance.expovariate(1 / on_us), load * (on_us + off_us) / on_us
+        yield chance.expovariate(1 / off_us), 0.0
+
+
+def feed(
+    allowance: BurstAllowance, spans: Spans, room: int, chance: Random, begin_us: int, end_us: int
+) -> list[int]:
+    """Have units come, `room` of which are a short line; return the allowance as each comes."""
+    work_us = 20 * MS / room
+    found: list[int] = []
+    span_begin_us = float(begin_us)
+    for span_us, load in spans:
+        at_us, span_end_us = span_begin_us, span_begin_us + span_us
+        while load > 0:
+            at_us += chance.expovariate(load / work_us)
+            if at_us >= min(span_end_us, end_us):
+                break
+            allowance.record_refusal(20 * MS, int(at_us))
+            allowance.record_arrival(work_us, int(at_us))
+            found.append(allowance.us)
+        span_begin_us = span_end_us
+        if span_begin_us >= end_us:
+            break
+    return found
+
+
+@pytest.mark.parametrize("load", [0.9, 1.0, 1.1, 1.4, 5.0])
+@pytest.mark.parametrize("room", [2, 4, 8, 32, 64])
+def test_steady_arrivals_have_no_allowance_at_any_load(room: int, load: float) -> None:
+    found = feed(BurstAllowance(), steady(load), room, Random(1), 0, 10 * S)
+    assert sum(us > 0 for us in found) <= 0.01 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("load", "on_ms", "off_ms"), [(1.0, 100, 100), (2.0, 50, 50), (1.0, 20, 60), (1.4, 100, 100)]
+)
+@pytest.mark.parametrize("room", [8, 32, 64])
+def test_bursts_have_all_of_it_within_two_seconds(
+    room: int, load: float, on_ms: int, off_ms: int
+) -> None:
+    chance = Random(2)
+    spans = on_off(load, on_ms * MS, off_ms * MS, chance)
+    found = feed(BurstAllowance(), spans, room, chance, 0, 10 * S)
+    later = found[len(found) // 5 :]
+    assert sum(us == 400 * MS for us in later) >= 0.9 * len(later)
+
+
+def test_an_overload_after_bursts_has_none_two_seconds_later_and_the_next_bursts_have_it() -> None:
+    chance, allowance = Random(3), BurstAllowance()
+    bursts = on_off(1.0, 100 * MS, 100 * MS, chance)
+    feed(allowance, bursts, 64, chance, 0, 3 * S)
+    found = feed(allowance, steady(2.0), 64, chance, 3 * S, 3 * S + 500 * MS)
+    assert found[-1] == 400 * MS, "bursts may last as long"
+    found = feed(allowance, steady(2.0), 64, chance, 3 * S + 500 * MS, 5 * S)
+    assert found[-1] == 0
+    assert feed(allowance, bursts, 64, chance, 5 * S, 7 * S)[-1] == 400 * MS
 
 
 def spills(allowance: BurstAllowance) -> bool:
     return allowance.spills
 
 
-def pauses(allowance: BurstAllowance) -> bool:
-    return allowance.pauses
+def counts(allowance: BurstAllowance) -> bool:
+    return allowance.counts
 
 
-def test_it_spills_while_more_than_a_part_of_the_work_is_not_done() -> None:
-    allowance = BurstAllowance(EXACT)
-    allowance.record_late(100 * MS)  # nothing is counted before the first refusal
-    allowance.record_refusal(10 * MS, late_us=1 * S, now_us=0)
-    allowance.record(idle=0, places=PLACES, now_us=20 * MS)  # 80 ms of work done, 10 not
-    assert not spills(allowance)
-    allowance.record_late(20 * MS)
-    allowance.record(idle=0, places=PLACES, now_us=21 * MS)
-    assert spills(allowance)
-    allowance.record(idle=0, places=PLACES, now_us=100 * MS)
-    assert not spills(allowance)
-
-
-def test_none_is_none() -> None:
-    allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=0))
-    allowance.record_refusal(1 * S, late_us=20 * S, now_us=0)
-    assert not allowance.counts
-
-
-def test_a_setting_out_of_its_range_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="spared_permille must be from 0 to 1000"):
-        BurstAllowanceSettings(spared_permille=1_001)
-
-
-def trained(allowance_us_max: int = 400 * MS) -> BurstAllowance:
-    """As long as it gets, and no pause is over yet."""
-    allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=allowance_us_max))
-    allowance.record_refusal(10 * S, late_us=10 * S, now_us=0)
-    allowance.record(idle=PLACES, places=PLACES, now_us=5 * S)
-    allowance.record_refusal(10 * MS, late_us=30 * S, now_us=5 * S)
-    assert allowance.us == allowance_us_max
-    return allowance
-
-
-def overload(allowance: BurstAllowance, begin_us: int, end_us: int) -> None:
-    for now_us in range(begin_us, end_us, 5 * MS):
-        allowance.record(idle=0, places=PLACES, now_us=now_us + 5 * MS)
-
-
-def test_an_overload_without_a_pause_ends_the_allowance_and_the_first_pause_restores_it() -> None:
-    allowance = trained()
-    overload(allowance, 5 * S, 7 * S)
-    assert pauses(allowance), "there was one within two seconds"
-    assert allowance.us > 300 * MS
-    overload(allowance, 7 * S, 9 * S)
-    assert not pauses(allowance)
-    assert allowance.us < 10 * MS
-    allowance.record(idle=PLACES, places=PLACES, now_us=9 * S + 9 * MS)
-    assert pauses(allowance)
-    assert allowance.us > 250 * MS
-
-
-def test_chance_that_leaves_a_place_idle_for_a_moment_is_no_pause() -> None:
-    allowance = trained()
-    for turn in range(40):
-        begin_us = 5 * S + turn * 100 * MS
-        overload(allowance, begin_us, begin_us + 95 * MS)
-        allowance.record(idle=0, places=PLACES, now_us=begin_us + 99 * MS)
-        allowance.record(idle=1, places=PLACES, now_us=begin_us + 100 * MS)
-    assert not pauses(allowance)
-    assert allowance.us < 10 * MS
-
-
-def test_where_work_takes_longer_than_any_allowance_a_pause_is_seen_all_the_same() -> None:
-    allowance = trained()
-    allowance.record_refusal(10 * S, late_us=60 * S, now_us=5 * S)
-    overload(allowance, 5 * S, 9 * S)
-    assert not pauses(allowance)
-    allowance.record(idle=PLACES, places=PLACES, now_us=9 * S + 60 * MS)
-    assert pauses(allowance)
-
-
-def test_without_an_allowance_there_is_nothing_to_record() -> None:
-    allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=0))
-    allowance.record_refusal(1 * S, late_us=1 * S, now_us=0)
-    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)
-    assert (allowance.us, allowance.counts) == (0, False)
+@pytest.mark.parametrize(("load", "spilled"), [(1.0, False), (1.1, False), (1.5, True), (3, True)])
+def test_it_spills_while_more_than_a_fifth_finds_no_room_in_a_long_line(
+    load: float, spilled: bool
+) -> None:
+    chance, allowance = Random(4), BurstAllowance()
+    feed(allowance, on_off(load, 50 * MS, 50 * MS, chance), 64, chance, 0, 5 * S)
+    assert spills(allowance) is spilled
 
 
 def test_of_slow_work_all_spans_are_as_many_times_as_long() -> None:
     found = []
     for times in (1, 50):
-        allowance = BurstAllowance(BurstAllowanceSettings())
+        allowance = BurstAllowance()
         allowance.fit(times)
-        allowance.record_refusal(100 * S * times, late_us=100 * S * times, now_us=0)
+        allowance.record_refusal(0, 0)
         for at in range(1, 60):
-            allowance.record(idle=at % 2 * 2, places=PLACES, now_us=at * 10 * MS * times)
+            allowance.record_arrival(60 * MS * times * (at % 4 == 0), at * 10 * MS * times)
         found.append(allowance.us // times)
     assert found[0] > 100 * MS
     assert found[1] == pytest.approx(found[0], rel=0.001)

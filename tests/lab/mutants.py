@@ -414,7 +414,7 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "bursts make no line longer",
         "kernels/burst_allowance.py",
-        "self.us = int(self._held * max(",
+        "self.us = int(self._allowance_us_max * max(",
         "self.us = int(0 * max(",
         "bursts",
         "50/50 at 2x",
@@ -422,8 +422,8 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "a long line is given up at once",
         "kernels/burst_allowance.py",
-        "self._busy_since_us > self._pauses_us:",
-        "self._busy_since_us > 0:",
+        "self._fade_us = settings.fade_us * times",
+        "self._fade_us = settings.fade_us * times // 40",
         "bursts",
         "50/50 at 2x",
     ),

@@ -13,13 +13,10 @@ refused by a mark that counted all alike, and CRITICAL alone passes at any numbe
 CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
 the places busy until those who come next are let in.
 
-Between its marks what it lets through comes in bursts of its own making, with pauses between them.
-A queue that waits longer for bursts would take them for the callers', so it hears of all who are
-refused before it (`missed`).
-
-Callers' own bursts end in pauses, and what the mark refuses in them could be served there. So
-`waiting` is to leave out a line that is long for a moment; what that is worth is in
-docs/decisions/0032.
+Callers' bursts end in pauses, and what the mark refuses in them could be served there. So `waiting`
+is to leave out a line that is long for a moment, and a queue that waits longer for bursts hears of
+all who are refused before it (`missed`), since between its marks what this lets through comes in
+bursts of its own making. What that is worth is in docs/decisions/0032.
 
 Cost: a comparison. Bounds: a handful of numbers.
 """
@@ -78,10 +75,10 @@ class Watermark:
         self,
         waiting: Callable[[], int],
         settings: WatermarkSettings | None = None,
-        missed: Callable[[Request], None] | None = None,
+        missed: Callable[[int], None] | None = None,
         beside: Callable[[Request], int] | None = None,
     ) -> None:
-        """Ask `waiting` for how many wait, and tell `missed` who is refused."""
+        """Ask `waiting` for how many wait, and tell `missed` when anybody is refused."""
         self._beside = beside
         self.settings = WatermarkSettings() if settings is None else settings
         self._waiting = waiting
@@ -100,7 +97,7 @@ class Watermark:
         if self.refuses and not self._passes(request):
             self._refused += 1
             if self._missed is not None:
-                self._missed(request)
+                self._missed(now_us)
             retry_us = self.settings.retry_after_us
             return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
         self._admitted += 1

@@ -53,24 +53,23 @@ class Served:
         self.refused = 0
         self._queue = queue
         self._drop = drop
-        self._allowance = allowance
         self._busy: list[int] = []
         lost: list[QueueEntry[int]] = []
         for at in [*arrivals, arrivals[-1] + SECOND]:
             while self._busy and self._busy[0] <= at:
                 now = self._busy[0]
-                self._record(now)
                 self.ends.append(heappop(self._busy))
                 self._start(now, lost)
             if allowance is not None:
+                if allowance.counts:
+                    allowance.record_arrival(WORK_US / PLACES, at)
                 self.allowances.append((at / SECOND, allowance.us / 1_000))
             wait_us = patience_us + (0 if allowance is None else allowance.us)
             queue.push(at, wait_us, at, lost)
             self._start(at, lost)
-            for entry in lost:
-                self.refused += 1
-                if allowance is not None:
-                    allowance.record_refusal(WORK_US, entry.item + PATIENCE_US, at)
+            self.refused += len(lost)
+            if lost and allowance is not None:
+                allowance.record_refusal(len(queue) * WORK_US / PLACES, at)
             lost.clear()
 
     def _start(self, now: int, lost: list[QueueEntry[int]]) -> None:
@@ -81,13 +80,8 @@ class Served:
             if self._drop is not None and self._drop(entry.waited_us, now):
                 self.refused += 1
                 continue
-            self._record(now)
             self.waits.append((now / SECOND, entry.waited_us / 1_000))
             heappush(self._busy, now + WORK_US)
-
-    def _record(self, now: int) -> None:
-        if self._allowance is not None and self._allowance.counts:
-            self._allowance.record(PLACES - len(self._busy), PLACES, now)
 
 
 def _fifo() -> AdaptiveLifo[int]:
@@ -174,7 +168,7 @@ def burst_allowance() -> Drawing:
         ),
     ]  # fmt: skip
     sheet = Sheet("Burst allowance: places that would be idle between bursts", 120, 120)
-    panel = sheet.panel("the allowance", Axis(12, "seconds"), Axis(60, "milliseconds"))
+    panel = sheet.panel("the allowance", Axis(12, "seconds"), Axis(400, "milliseconds"))
     panel.steps("a", runs[1][2].allowances, "allowance")
     panel = sheet.panel("how much of the places is used", Axis(12, "seconds"), Axis(100, "percent"))
     used: list[float] = []

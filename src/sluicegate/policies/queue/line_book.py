@@ -22,9 +22,9 @@ The target grows with the service time of an *unloaded* service, measured while 
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100. So does
 whatever else is a span, as far as deadlines allow (`settings.py`, "Slow work").
 
-Both bounds leave room for bursts: where refusing has left places idle that the refused could have
-used in time, all may wait for longer (`kernels/burst_allowance.py`): in line as long as nearly all
-are served so, else the newest first.
+Both bounds leave room for bursts: where a long line would be served in the pauses of what comes,
+all may wait for longer (`kernels/burst_allowance.py`): in line as long as nearly all are served so,
+else the newest first.
 
 A unit's line within its class is that of the name which `group` gives it, its operation unless said
 otherwise, and is served by its weight, in what `cost` says. So a service may have one line for each
@@ -65,6 +65,7 @@ from sluicegate.policies.queue.waiter import Expiries, LineRemoval, Waiter
 from sluicegate.policies.queue.work_times import WorkTimes
 
 _CLASSES: Final = tuple(Criticality)
+_SHORT_TARGETS: Final = 4  # a line that has no allowance is about so long
 _SLOW_TIMES: Final = 10  # work is slow that takes so many times the 10 ms of the settings
 _SHORT_WORKS: Final = 32  # whose callers wait for fewer units of slow work stay in order
 
@@ -121,7 +122,11 @@ class LineBook:
         self._times = 1  # how many times the 10 ms of the settings unloaded work takes
         self.saturation = Saturation(settings.line_us)
         burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
-        self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
+        self.burst = BurstAllowance(
+            BurstAllowanceSettings(
+                short_us=_SHORT_TARGETS * settings.target_us, allowance_us_max=burst_us_max
+            )
+        )
         self._latest_us = 0  # when somebody was to begin
         self._newest_first = False  # while bursts make long lines that spill
         self.places = settings.places
@@ -156,12 +161,15 @@ class LineBook:
     def add(self, waiter: Waiter, weight: int, now_us: int, removed: list[LineRemoval]) -> None:
         """Have somebody stand in line who has found no place."""
         timeout_us = self._settings.wait_us_max
+        if self.burst.counts:
+            self.record_arrival(now_us, stalled=self.work.stands_still(now_us))
         self.saturation.record_full()
         left_us = waiter.request.remaining_us(now_us)
         if left_us is not None:
             left_us -= min(self.work.slack_of(waiter.request), left_us // 2)
             waiter.latest_us = now_us + left_us
             self._patience_us += (left_us - self._patience_us) // 16
+            self.burst.patience_us = self._patience_us
             timeout_us = min(self._wait_us_max(), left_us)
         self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
 
@@ -191,6 +199,8 @@ class LineBook:
         Without `floors`, no class is served before its turn.
         """
         self._latest_us = now_us
+        if self.burst.counts:
+            self.burst.advance(now_us)
         found: Waiter | None = None
         lost: list[QueueEntry[Waiter]] = []
         while self.waiting and found is None:
@@ -273,18 +283,27 @@ class LineBook:
             self._times = max(1, self._rules[0].target_us() // self._settings.target_us)
             self.burst.fit(self._times)
 
-    def record_idle(self, idle: int, now_us: int) -> None:
-        """Record how many places are idle; behind a long line that spills the newest go first."""
+    def record_arrival(self, now_us: int, *, stalled: bool = False) -> None:
+        """Record a unit, to weigh bursts; in a long line that spills the newest go first."""
         burst = self.burst
-        burst.record(idle, self.places, now_us)
+        burst.record_arrival(self.work.mean_us / self.places, now_us, stalled=stalled)
         target_us = self._rules[0].target_us()
-        spills = burst.spills or not burst.pauses
-        newest_first = spills and burst.us > 2 * target_us and not self._stays_in_line()
+        newest_first = burst.spills and burst.us > 2 * target_us and not self._stays_in_line()
         if newest_first is self._newest_first or self._settings.standing_us is not None:
             return
         self._newest_first = newest_first
         for line in self._lines:
             line.stand_after(4 * target_us if newest_first else None)
+
+    def record_missed(self, now_us: int) -> None:
+        """Record a unit that was refused before it could stand in line."""
+        self._record_refusal(now_us)
+        if self.burst.counts:
+            self.record_arrival(now_us)
+
+    def _record_refusal(self, now_us: int) -> None:
+        line_us = self.waiting * self.work.mean_us / self.places
+        self.burst.record_refusal(line_us, now_us, expected=self._stays_in_line())
 
     def _stays_in_line(self) -> bool:
         """Whether work is slow, and callers wait for so little of it that no line is long."""
@@ -376,7 +395,6 @@ class LineBook:
     def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
         """Its time is over."""
         if 0 <= waiter.latest_us <= now_us:
-            self.burst.record_late(self.work.service_us)
             self._rules[waiter.lane].record_late()
             _remove(waiter, DEADLINE, NEVER, removed)
         else:
@@ -401,7 +419,7 @@ class LineBook:
         removed: list[LineRemoval],
     ) -> None:
         """Somebody goes who might still have been served in time."""
-        self.burst.record_refusal(self.work.service_us, self._last_us(waiter), now_us)
+        self._record_refusal(now_us)
         self._rules[waiter.lane].record_late()
         _remove(waiter, reason, retry_us, removed)
 

@@ -242,11 +242,11 @@ class Queue(BasePromptPolicy):
     def admit_now(self, request: Request, now_us: int) -> QueuePermit | Decision:
         """Take that place."""
         book = self._book
+        if book.burst.counts:
+            book.record_arrival(now_us)
         partition = self._partition_of(request)
         if partition is not None and self.inflight >= book.places:
             return self._begin_beyond(request, partition, now_us, 0)
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
@@ -273,15 +273,13 @@ class Queue(BasePromptPolicy):
             return None
         return self._lend(request, now_us, 0)
 
-    def record_missed(self, request: Request) -> None:
-        """Record a unit that was refused before it got here: what is idle now is no pause."""
-        self._book.burst.record_missed()
+    def record_missed(self, now_us: int) -> None:
+        """Record a unit that was refused before it got here: it belongs to what comes."""
+        self._book.record_missed(now_us)
 
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
         book = self._book
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
         self.inflight -= 1
         borrower = self._borrower
         if book.waiting or (borrower is not None and borrower.queued):
@@ -311,8 +309,6 @@ class Queue(BasePromptPolicy):
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
         within("queue.places", places, 1, PLACES_MAX)
         book = self._book
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
         book.places = places
         self._serve(now_us)
 
@@ -413,9 +409,8 @@ class Queue(BasePromptPolicy):
         return self._lends is not None and self.lent < self._lends(criticality, now_us)
 
     def _lend(self, request: Request, now_us: int, waited_us: int) -> QueuePermit:
-        book = self._book
-        if book.burst.counts:
-            book.record_idle(book.places - self.inflight, now_us)
+        if self._book.burst.counts:
+            self._book.record_arrival(now_us)
         self.inflight += 1
         self.lent += 1
         borrower = self._borrower
@@ -429,8 +424,6 @@ class Queue(BasePromptPolicy):
         self, request: Request, partition: Partition, now_us: int, waited_us: int
     ) -> QueuePermit:
         """Begin by a partition's share, whatever else is at work."""
-        if self._book.burst.counts:
-            self._book.record_idle(self._book.places - self.inflight, now_us)
         self.inflight += 1
         self._admitted += 1
         return QueuePermit(self, now_us, waited_us, False, request.cost_ru, None, partition)

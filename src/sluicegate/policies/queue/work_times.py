@@ -88,7 +88,7 @@ class WorkTimes:
         if (
             silence_us > _STALL_US_MIN
             and service_us > _STALL_US_MIN
-            and min(silence_us, service_us) > _STALL_TIMES * max(self.service_us, self.unloaded_us)
+            and min(silence_us, service_us) > self._silence_us_max()
             and beside >= _STALLED_MIN
             and self._ends >= _FIT_EVERY
         ):
@@ -98,6 +98,13 @@ class WorkTimes:
             return True
         self._ends += 1
         return False
+
+    def stands_still(self, now_us: int) -> bool:
+        """Whether no work has ended for so long that it is a stall, if places are taken."""
+        return now_us - self._ended_us > self._silence_us_max()
+
+    def _silence_us_max(self) -> int:
+        return max(_STALL_US_MIN, _STALL_TIMES * max(self.service_us, self.unloaded_us))
 
     def learn(self, service_us: int, unloaded: bool, now_us: int, cost: int) -> bool:
         """Record how long the work took that cost so much; whether to fit spans to it now."""

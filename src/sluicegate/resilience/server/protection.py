@@ -167,7 +167,7 @@ class Lane:
         self._watermark = Watermark(
             self._waiting,
             settings.watermark,
-            self._record_missed,
+            self.queue.record_missed,
             self._ahead,
         )
         self.stack = Stack(
@@ -203,10 +203,6 @@ class Lane:
             return 0
         ahead = sum(self._waiting_of[: request.criticality + 1])
         return min(ahead, self.queue.queued_beside(request))
-
-    def _record_missed(self, request: Request) -> None:
-        if self.queue.inflight < self.queue.places:
-            self.queue.record_missed(request)
 
     async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
         """Run it through the stack, and count it while it waits."""
