@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.backend import Backend
 from sluicegate.lab.drills import station
 from sluicegate.lab.measures import figures
 from sluicegate.lab.retries import NAIVE
@@ -15,6 +16,7 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenarios import loopback
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import BASELINES
+from sluicegate.lab.world import World, run
 
 RIG = Rig(
     kinds=(WorkKind(name="get", arrivals=Poisson(400), timeout_us=200_000),),
@@ -39,6 +41,22 @@ def test_what_is_sent_is_accounted_for() -> None:
     row = ledger.by_kind[0]
     assert row.offered == pytest.approx(320, rel=0.25)
     assert 0.5 * row.offered < row.good + row.late + row.refused <= row.offered
+
+
+def test_the_next_to_begin_takes_as_long_as_in_the_simulation() -> None:
+    async def simulated(world: World) -> list[int]:
+        backend = Backend(world, RIG.service, workers=RIG.workers)
+        return [backend.draw_us() for _ in range(20)]
+
+    assert station.works_us(RIG, 7)[:20] == run(simulated, 7).value
+
+
+def test_the_work_of_who_is_served_is_what_was_drawn() -> None:
+    ledger, _ = station.play(replace(RIG, span_us=800_000, warm_us=0), "fifo-pool", 3)
+    row = ledger.by_kind[0]
+    done = station.works_us(RIG, 3)[: row.good + row.late]
+    # A long one that is under way when the span is over has begun before others that have ended.
+    assert ledger.work_us == pytest.approx(sum(done), rel=0.2)
 
 
 def test_what_a_drill_cannot_do_is_refused() -> None:

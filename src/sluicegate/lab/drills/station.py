@@ -1,15 +1,18 @@
 """The drill of a station: callers here, the policy and its workers in a process of their own.
 
 The same rig, the same seed and the same draws as in a world, so the same ledger; but the clock is
-the machine's, the socket is one, and a refusal costs what it costs. Work is a slot, taken for
+the machine's, the socket is one, and a refusal costs what it costs. As there, the unit that begins
+next takes as long as the next draw says: with a draw for each that comes, a second seed's worth of
+luck lay between the two, which is two points of 2,400 units. Work is a slot, taken for
 as long (`WorkSlots`): a worker that computes would need as many cores as the rig has workers, and
 one that sleeps wakes up a millisecond late, a tenth of its work. So what a drill adds to the
 simulation is the event loop, the sockets and the scheduler, and what it takes away is the rig's
 course of speeds, its retries and its `refusal_cost`, which it refuses or leaves out.
 
-The server process speaks a line a message. A client sends `number class timeout_us work_us`; the
-answer is the number and whether it was served. It prints the port it listens at, and ends when its
-standard input does, so that it never outlives the process that started it.
+The server process speaks a line a message. A client sends `number class timeout_us cost`; the
+answer is the number, whether it was served, and the work that it took. The server reads the draws
+from the first line of its standard input, prints the port it listens at, and ends when its standard
+input does, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import asyncio
 import subprocess
 import sys
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import cycle
+from math import ceil
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
@@ -44,6 +49,7 @@ RATE_PER_S_MAX: Final = 10_000
 # What one Python process sends and another answers before the drill is about them.
 READY_S_MAX: Final = 20.0
 _AHEAD_US: Final = 2_000
+WORK_STREAM: Final = "backend/service"  # the draws that the simulation's backend takes
 _END_S: Final = 5.0
 
 
@@ -53,7 +59,6 @@ class _SentUnit(NamedTuple):
     kind: int
     caller: int
     at_us: int
-    work_us: int
 
 
 class StationDrill(NamedTuple):
@@ -89,7 +94,11 @@ def play(rig: Rig, policy: str, seed: int) -> StationDrill:
 
 async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> StationDrill:
     assert child.stdout is not None
+    assert child.stdin is not None
     loop = asyncio.get_running_loop()
+    with suppress(BrokenPipeError):  # it says itself why it has ended
+        child.stdin.write(" ".join(map(str, works_us(rig, seed))) + "\n")
+        child.stdin.flush()
     try:
         line = await asyncio.wait_for(
             loop.run_in_executor(None, child.stdout.readline), READY_S_MAX
@@ -98,6 +107,14 @@ async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> StationDr
     except (TimeoutError, ValueError):
         raise Unavailable("the drill's server", "it did not print its port") from None
     return await _StationCallers(rig, seed).play(port)
+
+
+def works_us(rig: Rig, seed: int) -> list[int]:
+    """What work takes, in the order in which it begins, for twice as many as can be done."""
+    draw_us = rig.service.sampler(RandomSource(seed).of(WORK_STREAM))
+    return [
+        draw_us() for _ in range(ceil(2 * rig.capacity_per_s * rig.span_us / 1e6) + rig.workers)
+    ]
 
 
 @final
@@ -139,7 +156,6 @@ class _StationCallers:
         rig, kind = self._rig, self._rig.kinds[number]
         random_source = RandomSource(self._seed)
         pick = random_source.of(f"callers/{kind.name}").draw
-        work_us = rig.service.sampler(random_source.of(f"service/{kind.name}"))
         for at_us in kind.arrivals.instants_us(random_source.of(f"arrivals/{kind.name}")):
             if at_us >= rig.span_us:
                 break
@@ -148,7 +164,7 @@ class _StationCallers:
                 await asyncio.sleep(wait_us / 1e6)
             caller = int(pick() * kind.callers)
             self._late_us.append(max(0, self._elapsed_us() - at_us))
-            self._send_one(_SentUnit(number, caller, self._elapsed_us(), work_us() * kind.cost))
+            self._send_one(_SentUnit(number, caller, self._elapsed_us()))
         await asyncio.sleep(max(rig.span_us - self._elapsed_us(), 0) / 1e6)
 
     def _send_one(self, sent: _SentUnit) -> None:
@@ -158,24 +174,22 @@ class _StationCallers:
         self._ledger.record_offer(sent.kind, sent.at_us, False)
         waiting = len(self._under_way) - self._rig.workers
         self._ledger.queue_peak = max(self._ledger.queue_peak, waiting)
-        words = (self._number, int(kind.criticality), kind.timeout_us, sent.work_us)
+        words = (self._number, int(kind.criticality), kind.timeout_us, kind.cost)
         writer = self._writers[self._number % CONNECTIONS]
         writer.write(f"{' '.join(map(str, words))}\n".encode())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            number, word = line.decode().split()
-            self._record(self._under_way.pop(int(number)), word)
+            number, word, work_us = line.decode().split()
+            self._record(self._under_way.pop(int(number)), word, int(work_us))
 
-    def _record(self, sent: _SentUnit, word: str) -> None:
+    def _record(self, sent: _SentUnit, word: str, work_us: int) -> None:
         now_us = self._elapsed_us()
         if now_us >= self._rig.span_us:
             return
         if word == SERVED:
             in_time = now_us - sent.at_us <= self._rig.kinds[sent.kind].timeout_us
-            self._ledger.record_answer(
-                sent.kind, sent.caller, sent.at_us, now_us, sent.work_us, in_time
-            )
+            self._ledger.record_answer(sent.kind, sent.caller, sent.at_us, now_us, work_us, in_time)
         else:
             self._ledger.record_refusal(sent.kind, sent.at_us, now_us)
 
@@ -203,18 +217,21 @@ def policy_of(name: str, workers: int) -> WaitingPolicy:
 
 @final
 class _Workers:
-    """Slots, and a timer for what ends next."""
+    """Slots, what work in them takes, and a timer for what ends next."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, works_us: Iterable[int]) -> None:
         self._slots = WorkSlots(count)
+        self._works_us = cycle(works_us)
         self._timer: asyncio.TimerHandle | None = None
 
-    async def serve(self, work_us: int) -> None:
-        """Return when so much work is done."""
+    async def serve(self, cost: int) -> int:
+        """Return how long the next work took when it is done."""
+        work_us = next(self._works_us) * cost
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slots.enter(work_us, done, _CLOCK.now_us())
         self._wake()
         await done
+        return work_us
 
     def _advance(self) -> None:
         self._slots.advance(_CLOCK.now_us())
@@ -232,7 +249,7 @@ class _Workers:
 async def serve(policy: WaitingPolicy, workers: int) -> None:
     """Listen, say where, and answer until standard input ends."""
     loop = asyncio.get_running_loop()
-    slots = _Workers(workers)
+    slots = _Workers(workers, map(int, sys.stdin.readline().split()))
     under_way: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -251,26 +268,29 @@ async def serve(policy: WaitingPolicy, workers: int) -> None:
 async def _answer(
     policy: WaitingPolicy, slots: _Workers, line: bytes, writer: asyncio.StreamWriter
 ) -> None:
-    number, criticality, timeout_us, work_us = line.split()
+    number, criticality, timeout_us, cost = line.split()
+    work_us = 0
     now_us = _CLOCK.now_us()
+    deadline_us = now_us + int(timeout_us)
     request = Request(
         number.decode(),
         criticality=Criticality(int(criticality)),
         arrived_us=now_us,
-        deadline_us=now_us + int(timeout_us),
+        deadline_us=deadline_us,
     )
     admission = await policy.admit(request, _CLOCK)
     if isinstance(admission, Decision):
         word = REFUSED
     else:
         begun_us = _CLOCK.now_us()
-        await slots.serve(int(work_us))
+        work_us = await slots.serve(int(cost))
         now_us = _CLOCK.now_us()
         request.measured = Measured(service_us=now_us - begun_us)
-        admission.end(Outcome.SUCCESS, now_us)
+        in_time = now_us <= deadline_us
+        admission.end(Outcome.SUCCESS if in_time else Outcome.DROPPED, now_us)
         word = SERVED
     if not writer.is_closing():
-        writer.write(f"{number.decode()} {word}\n".encode())
+        writer.write(f"{number.decode()} {word} {work_us}\n".encode())
 
 
 if __name__ == "__main__":
