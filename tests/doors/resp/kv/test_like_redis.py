@@ -289,6 +289,7 @@ def never_changed_back(words_list: list[Words]) -> list[Words]:
     st.booleans(),
 )
 @example([("MULTI",), ("SET", "t:a", "", "EXAT", "1"), ("GET", "t:a")], 2, False)
+@example([("MULTI",), ("GETEX", "t:a", "PERSIST", "EX", "1"), ("SET", "t:a", "")], 2, False)
 @example(
     [
         ("SET", "t:a", ""),

@@ -97,7 +97,7 @@ KEY_VALUES: Final = CommandTable(
         _of_key(
             "GETEX",
             2,
-            4,
+            0,
             set_commands.getex,
             set_commands.plan_getex,
             "A value, and its time",
