@@ -1,4 +1,4 @@
-"""The scenarios keep their promises: one seed here, five in `make prove`, one of those in CI."""
+"""The scenarios keep their promises: one seed here; tests/prove/test_scenario_seeds.py has more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, run_trials
 from sluicegate.lab.scenarios import TABLE, find
 from sluicegate.lab.station_candidates import ALL, BASELINES, OURS
 from tests.lab.rigs import small
-from tests.prove.seeds import in_slice, seeds, whole
+from tests.prove.seeds import in_slice
 
 SCENARIOS = list(TABLE.values())
 # The quick ones: those of one station. Others are tried scaled down in tests/lab/scenarios.
@@ -43,27 +43,15 @@ def test_the_production_queue_meets_the_goals_at_twice_the_load() -> None:
     assert met(replace(overload, rigs={"2x": rig}, goals=all_goals), "queue")
 
 
-# A slice is one of the five seeds for one in four of the scenarios. What is measured by the clock
+# A slice is one in four of the scenarios. What is measured by the clock
 # on the wall is for a quiet machine.
 SLICES = 4
-MISSED = {"bursts", "overload"}  # with some; tests/prove/test_scenario_seeds.py watches one of each
 PROVEN = [
     scenario
     for scenario in SCENARIOS
     if in_slice(scenario.number, SLICES)
     and scenario.candidate(scenario.ours).mode in {KERNELS, TASKS}
 ]
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize(
-    "scenario",
-    [scenario for scenario in PROVEN if scenario.name not in MISSED],
-    ids=lambda scenario: scenario.name,
-)
-def test_ours_meets_every_goal_with_five_seeds(scenario: AnyScenario) -> None:
-    played = range(5) if whole() else [seed // SLICES % 5 for seed in seeds(5, 1)]
-    assert met(scenario, scenario.ours, played)
 
 
 @pytest.mark.prove

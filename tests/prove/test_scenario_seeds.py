@@ -7,14 +7,13 @@ must fail too, or the policy is not what the claim rests on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import pytest
 
-from sluicegate.lab.goals import GoalResult
-from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, run_trials
+from sluicegate.lab.goals import GoalResult, judge_goals
+from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, repeatable
 from sluicegate.lab.scenarios import TABLE
 from tests.prove.seeds import seeds
 
@@ -44,12 +43,17 @@ def must_fail(scenario: AnyScenario) -> list[str]:
     return [*dict.fromkeys([*scenario.must_fail, *without])]
 
 
-def missed(scenario: AnyScenario, seed: int) -> list[GoalResult]:
-    """The goals that ours misses with this seed; cases without a goal are not played."""
-    cases = {case for goal in scenario.goals for case in goal.cases or scenario.rigs}
-    rigs = {case: rig for case, rig in scenario.rigs.items() if case in cases}
-    judged = run_trials(replace(scenario, rigs=rigs), [scenario.ours], [seed]).judge(scenario.ours)
-    return [one for one in judged if not one.met]
+def missed(scenario: AnyScenario, candidate: str, seed: int) -> Iterator[GoalResult]:
+    """The goals that it misses with this seed, case by case; those without a goal are not played.
+
+    Whoever wants to know only whether one is missed plays no case more than that takes.
+    """
+    for case in scenario.rigs:
+        if any(not goal.cases or case in goal.cases for goal in scenario.goals):
+            with repeatable(scenario, candidate, case, seed):
+                figures = {case: {seed: scenario.run_once(candidate, case, seed)}}
+            judged = judge_goals(scenario.goals, scenario.rigs, figures)
+            yield from (one for one in judged if not one.met)
 
 
 def test_the_table_names_scenarios_that_are_there() -> None:
@@ -65,7 +69,7 @@ def test_the_table_names_scenarios_that_are_there() -> None:
     ids=lambda scenario: scenario.name,
 )
 def test_a_claim_holds_on_every_seed(scenario: AnyScenario, seed: int) -> None:
-    assert not missed(scenario, seed)
+    assert not [*missed(scenario, scenario.ours, seed)]
 
 
 @pytest.mark.prove
@@ -78,13 +82,12 @@ def test_a_claim_holds_on_every_seed(scenario: AnyScenario, seed: int) -> None:
     ],
 )
 def test_a_claim_that_misses_holds_on_the_seed_that_shows_it(name: str, seed: int) -> None:
-    assert not missed(TABLE[name], seed)
+    scenario = TABLE[name]
+    assert not [*missed(scenario, scenario.ours, seed)]
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("seed", seeds(full=5, part=0))
+@pytest.mark.parametrize("seed", seeds(full=20, part=0))
 @pytest.mark.parametrize("scenario", VIRTUAL, ids=lambda scenario: scenario.name)
 def test_what_must_fail_fails_on_every_seed(scenario: AnyScenario, seed: int) -> None:
-    names = must_fail(scenario)
-    results = run_trials(scenario, names, [seed])
-    assert not [name for name in names if results.meets_goals(name)]
+    assert not [name for name in must_fail(scenario) if not any(missed(scenario, name, seed))]
