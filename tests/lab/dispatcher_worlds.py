@@ -18,6 +18,7 @@ SLOW_END_US: Final = KNOWN_US + 15 * US
 RELAXED_US: Final = SLOW_END_US + 3 * US
 STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
+STALL_OVER_US_MAX: Final = US // 2
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
 BACKLOG_US: Final = 16 * US  # 64 units at one slot, with which it begins, and a little

@@ -15,6 +15,7 @@ from tests.lab.dispatcher_worlds import (
     GREEDY_BEGIN_US,
     GREEDY_END_US,
     KNOWN_SHORT_US,
+    STALL_OVER_US_MAX,
     WELL_US_MAX,
     cold,
     critical_crowd,
@@ -49,9 +50,10 @@ def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
     assert harm_of_slowness(play(slow_down(seed), seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
-    assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
+@pytest.mark.parametrize("seed", [1, 5_011, 5_025])
+def test_a_stall_is_over_half_a_second_after_its_end(seed: int) -> None:
+    """With seeds 5011 and 5025 `shed` let go 0.8 s after it."""
+    assert recovery_us(play(stall(seed), seed)) <= STALL_OVER_US_MAX
 
 
 def test_a_deadline_of_five_times_the_work_is_tried_though_some_of_it_takes_longer() -> None:

@@ -320,11 +320,6 @@ class Stress(BaseEndObserver):
         ratio.add(service_us if service_us > 0 else 0, now_us)
         self._worked += 1
 
-    @property
-    def machine_counts(self) -> bool:
-        """Whether the processor or the loop had too much to do, when the picture was drawn."""
-        return self._lagging or self._utilized
-
     def record_utilization(self, utilization: float, now_us: int) -> None:
         """A reading of how full the machine is; above 1 counts as 1."""
         if not 0.0 <= utilization < 1e9:
@@ -363,6 +358,11 @@ class Stress(BaseEndObserver):
         self._queue.add(delay_us, now_us, self._window_us)
         if delay_us > 0:
             self._waits.sum_us += delay_us
+
+    @property
+    def machine_busy(self) -> bool:
+        """Whether utilization or loop lag counted in the last picture, whatever the queue says."""
+        return self._utilized or self._lagging
 
     def stats(self) -> StressStats:
         """The last picture, and counts since the start."""

@@ -120,6 +120,7 @@ class PolicyChain:
         if settings.prices == "mussel":
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
             pricing = SignsBeside(self.local_prices, self.prices)
+        self._by_levels = settings.shed_form == "levels"
         self.levels = Shed(
             self.stress,
             chance,
@@ -210,16 +211,22 @@ class PolicyChain:
         self.levels.replace_ramps(RampSettings(ramps=settings.ramps))
 
     def _is_owed(self, request: Request) -> bool:
-        """Whether its class is owed a place in the line that it would join, or bursts all of it.
+        """Whether it is in nobody's way, or its class is owed a place in the line it would join.
 
-        A line that is no longer than what bursts add is served in the pause behind it. Where it is
-        the loop that is late there may be no line at all, and what bursts add is no room in it.
+        A line that is no longer than what bursts add is served in the pause behind it; and where
+        half of the places are idle only the levels are late: a stall is over then, or a burst.
+        Neither says anything while the machine is busy: behind a late loop there may be no line.
         """
         if self.heavy.has_line(request):
             return self.heavy.owes(request)
         queue = self.queue
-        in_burst = queue.queued < queue.burst_units and not self.stress.machine_counts
-        return in_burst or queue.owes(request)
+        if queue.owes(request):
+            return True
+        if self.stress.machine_busy:
+            return False
+        if queue.queued < queue.burst_units:
+            return True
+        return self._by_levels and 2 * queue.inflight < queue.places
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""
