@@ -34,11 +34,14 @@ from tests.lab.dispatcher_worlds import (
     stall,
     stalls,
 )
+from tests.lab.harmless_worlds import harmless
+from tests.lab.shared_worlds import FORMS, Served, shared, table
 from tests.prove.seeds import first
 
 WITHOUT_PLACES_LOST = (28, 1)
 IN_A_LINE_AT_FIRST = (4, 18)
 STALLS_LEFT_A_DEBT = (1, 8)
+UNDONE = 16
 planted = pytest.mark.skipif(
     not (operation_cost.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
@@ -176,6 +179,27 @@ def test_with_prices_alone_nothing_is_refused_for_the_line_but_what_is_past_its_
 def test_a_run_is_a_function_of_its_seed() -> None:
     first, again = (play(stall(1), 1) for _ in range(2))
     assert first.ends == again.ends
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_where_there_is_room_for_all_nobody_is_refused_or_pays_more(seed: int) -> None:
+    world = harmless(seed)
+    assert world.harm(world.play(seed)) == []
+
+
+@pytest.mark.prove
+def test_prices_do_not_undo_what_the_queues_have_found() -> None:
+    """CRITICAL was served 52%, and 69% without them: places were given back beside a price."""
+    world, seed = shared(UNDONE), UNDONE
+    alone, priced = (world.served(world.play(form, seed)) for form in ("off", "local"))
+    assert not priced.loses(alone)
+
+
+def test_who_gains_and_who_loses_is_counted_by_dispatchers() -> None:
+    shares = "0.5 0.5 0.6 0.49 0.4 0.9"
+    [*_, row] = table(iter([f"seed dispatchers {FORMS}", f"7 2 {shares}", f"8 2 {shares}"]))
+    assert row == "| 2 | 2 | 0 | 2, 0 | 0, 2 |"
+    assert not Served(0.55, 0.47).gains(Served(0.5, 0.5))
 
 
 @planted
