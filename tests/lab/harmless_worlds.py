@@ -100,7 +100,8 @@ def harmless(seed: int) -> HarmlessWorld:
     per_s = min(busy * US / (work_us * slow) * (shards if by_shard else 1), PER_S_MAX)
     members = list(Criticality) if chance.random() < 0.8 else [chance.choice(list(Criticality))]
     patience = chance.choice((10, 30, 100, 1_000, None) if places >= 4 else (100, 1_000, None))
-    deadline_us = None if patience is None else round(work_us * slow * patience)
+    longest_us = work_us * slow * (1 if even else 3)  # one of 20,000 takes ten times the mean
+    deadline_us = None if patience is None else round(longest_us * patience)
     quota_times = chance.choice((1.1, 1.5, 0.0))
     scans = chance.random() < 0.2
     begin_us = chance.choice((0, 65 * US)) if slow > 1.0 else 0
