@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import gc
 import pickle
 from pathlib import Path
 
 import pytest
 
+import sluicegate.contracts.request as request_module
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
 from sluicegate.contracts.reasons import (
@@ -19,7 +21,8 @@ from sluicegate.contracts.reasons import (
 )
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.contracts.rule import Algorithm
-from sluicegate.kernels.verdict import NEVER
+from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.policies.operation_cost import WorkShape
 
 DECISION_SOURCE = Path(__file__).parents[2] / "src/sluicegate/contracts/decision.py"
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
@@ -251,3 +254,13 @@ def test_more_units_or_another_rule_make_another_decision() -> None:
     assert one.with_more(3) == Decision(True, 12, 0, 5, None, "api", degraded=True)
     assert one.with_rule("login") == Decision(True, 9, 0, 5, None, "login", degraded=True)
     assert (one.remaining, one.rule_id) == (9, "api")
+
+
+@pytest.mark.skipif(
+    (request_module.__file__ or "").endswith(".py"), reason="it is of the compiled build"
+)
+@pytest.mark.parametrize(
+    "value", [Request("key"), Measured(), Verdict(True, 0, 0, 0), WorkShape()], ids=type
+)
+def test_values_of_one_request_are_no_work_of_the_collector(value: object) -> None:
+    assert not gc.is_tracked(value)
