@@ -211,3 +211,13 @@ def test_of_slow_work_all_spans_are_as_many_times_as_long() -> None:
         found.append(allowance.us // times)
     assert found[0] > 100 * MS
     assert found[1] == pytest.approx(found[0], rel=0.001)
+
+
+def test_what_was_gained_while_work_seemed_quick_is_little_once_it_is_slow() -> None:
+    allowance = after_burst(60 * MS)
+    allowance.advance(60 * MS)
+    before = allowance.gained
+    allowance.fit(16)
+    assert allowance.gained == pytest.approx(before / 16)
+    allowance.fit(1)
+    assert allowance.gained == pytest.approx(before)

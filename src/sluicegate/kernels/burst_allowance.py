@@ -116,9 +116,15 @@ class BurstAllowance:
         self.fit(1)
 
     def fit(self, times: int) -> None:
-        """Scale to work that takes so many times as long: all spans are as many times as long."""
+        """Scale to work that takes so many times as long: all spans are as many times as long.
+
+        So is what chance gains: what was gained before is less of it.
+        """
         settings = self._settings
-        self._fade_us = settings.fade_us * times
+        fade_us = settings.fade_us * times
+        most = settings.gained_permille_max / 1_000
+        self.gained = min(self.gained * self._fade_us / fade_us, most)
+        self._fade_us = fade_us
         self._short_us_max = settings.short_us * times
         self._allowance_us_max = settings.allowance_us_max * times
 

@@ -82,6 +82,18 @@ def test_without_bursts_nothing_changes(workers: int, load: float, seed: int) ->
         assert found[figure] <= before[figure] + 2
 
 
+def test_a_steady_overload_of_slow_work_is_no_burst() -> None:
+    """What a line gained before it was known that work takes 160 ms was kept for 20 s."""
+    workers, slow = 4, 16
+    kind = WorkKind(
+        name="get", arrivals=Poisson(2 * workers * 100 / slow), cost=slow, timeout_us=4_500_000
+    )
+    rig = replace(rig_of(kind), workers=workers, span_us=30_000_000, warm_us=5_000_000)
+    found, before = (figures(rig, run(rig, 1, burst_us_max=us)) for us in (400_000, 0))
+    assert found["goodput"] >= before["goodput"]
+    assert found["p99_ms"] <= before["p99_ms"] + 2
+
+
 @pytest.mark.prove
 def test_the_forms_that_are_named_after_others_are_as_they_describe_them() -> None:
     rig = rig_of(WorkKind(name="get", arrivals=bursts(2)))

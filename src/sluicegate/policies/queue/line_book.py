@@ -67,6 +67,7 @@ from sluicegate.policies.queue.work_times import WorkTimes
 _CLASSES: Final = tuple(Criticality)
 _SHORT_TARGETS: Final = 4  # a line that has no allowance is about so long
 _SLOW_TIMES: Final = 10  # work is slow that takes so many times the 10 ms of the settings
+_RARE_TIMES: Final = 50  # of work that takes so many, the first that is too much is a burst
 _SHORT_WORKS: Final = 32  # whose callers wait for fewer units of slow work stay in order
 
 
@@ -303,7 +304,8 @@ class LineBook:
 
     def _record_refusal(self, now_us: int) -> None:
         line_us = self.waiting * self.work.mean_us / self.places
-        self.burst.record_refusal(line_us, now_us, expected=self._stays_in_line())
+        expected = self._times >= _RARE_TIMES and self._stays_in_line()
+        self.burst.record_refusal(line_us, now_us, expected=expected)
 
     def _stays_in_line(self) -> bool:
         """Whether work is slow, and callers wait for so little of it that no line is long."""
