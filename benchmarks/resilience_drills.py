@@ -1,7 +1,7 @@
 """Server and client together, in real processes: retry storm, three hops, costly refusals, a slow
 dependency.
 
-    python -m benchmarks.resilience_drills               all of them, some two minutes
+    python -m benchmarks.resilience_drills               all of them, some eight minutes
     python -m benchmarks.resilience_drills three-hops    one
 
 Each service is a process of its own under uvicorn that can do `SLOTS` pieces of work at once; the
