@@ -244,9 +244,11 @@ class Queue(BasePromptPolicy):
         book = self._book
         if book.burst.counts:
             book.record_arrival(now_us)
-        partition = self._partition_of(request)
-        if partition is not None and self.inflight >= book.places:
-            return self._begin_beyond(request, partition, now_us, 0)
+        partition = None
+        if self._partition is not None:  # a call less for each request where there are none
+            partition = self._partition(request)
+            if partition is not None and self.inflight >= book.places:
+                return self._begin_beyond(request, partition, now_us, 0)
         self.inflight += 1
         self._admitted += 1
         book.saturation.record_free()
