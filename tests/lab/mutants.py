@@ -422,8 +422,8 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "a long line is given up at once",
         "kernels/burst_allowance.py",
-        "self._fade_us = settings.fade_us * times",
-        "self._fade_us = settings.fade_us * times // 40",
+        "fade_us = settings.fade_us * times",
+        "fade_us = settings.fade_us * times // 40",
         "bursts",
         "50/50 at 2x",
     ),
