@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, Reason
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.policies.budgets import TokenBudgets
@@ -171,6 +172,48 @@ def test_an_estimate_may_delay_a_request_and_never_rules_it_out() -> None:
     permit.end(Outcome.SUCCESS, START_US)
     assert request.cost_mru == 1_000  # the others went back
     enter(units)
+
+
+class FourTimes:
+    """A price of four for everybody."""
+
+    def price_milli(self, request: Request, now_us: int) -> int:
+        return 4_000
+
+
+def put(units: RequestUnits, size: int, now_us: int = START_US) -> Request | Decision:
+    """Write so many bytes, which takes a second; returns the request, or its refusal."""
+    attributes = {"size_bytes": str(size)}
+    request = Request("k", caller="ann", operation="put", table="t", attributes=attributes)
+    permit = units.admit(request, now_us)
+    if isinstance(permit, Decision):
+        return permit
+    request.measured = Measured(1_000_000, 1, size)
+    permit.end(Outcome.SUCCESS, now_us)
+    return request
+
+
+def reason_of(answer: Request | Decision) -> Reason | None:
+    return answer.reason if isinstance(answer, Decision) else None
+
+
+def test_a_price_delays_a_request_and_never_rules_it_out() -> None:
+    """It is another at another time: whoever is told never to come again would lose the write."""
+    settings = replace(SETTINGS, weights=Weights(1.0, 0.0, 1.0 / 1_024, 0.0))
+    budget = TokenBudgets(10, 10, 0, callers_max=10)
+    units = RequestUnits(settings, budget=budget, pricing=FourTimes())
+    assert reason_of(put(units, 5 << 10)) is None  # 24 at that price: all there is
+    assert reason_of(put(units, 5 << 10)) is QUOTA_SPENT
+    assert reason_of(put(units, 10 << 10)) is COST_ABOVE_LIMIT  # 11 at a price of one
+
+
+def test_a_slow_backend_delays_a_request_and_never_rules_it_out() -> None:
+    units = RequestUnits(SETTINGS, budget=TokenBudgets(10, 10, 0, callers_max=10))
+    now_us = START_US
+    for _ in range(50):
+        assert reason_of(put(units, 0, now_us)) in (None, QUOTA_SPENT)
+        now_us += 100_000_000
+    assert units.predict_mru(Request("k", caller="ann", operation="put", table="t")) > 50_000
 
 
 def test_what_was_charged_too_much_goes_back_and_is_no_second_quota() -> None:

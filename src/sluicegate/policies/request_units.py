@@ -398,12 +398,11 @@ class RequestUnits(BasePolicy):
         charged_mru = _priced(predicted_mru + instalment_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if verdict.retry_after_us == NEVER and error is not None:
-            # An estimate delays; only what is said of a request may rule it out.
+            # Only what is said of a request may rule it out: what was learned of its kind and its
+            # caller, and prices, are others at another time, and no more than delay it.
             payable_mru = self._budget.payable_mru(request.caller, now_us)
-            said_mru = operation.predict_mru(
-                WorkShape(shape.rows, shape.said_bytes), latency_ms, ratio
-            )
-            if _priced(said_mru, price_milli) <= payable_mru < charged_mru:
+            said_mru = operation.predict_mru(WorkShape(shape.rows, shape.said_bytes), 0.0, None)
+            if said_mru <= payable_mru < charged_mru:
                 charged_mru = payable_mru
                 predicted_mru = payable_mru * PRICE_ONE_MILLI // price_milli
                 instalment_mru = 0
