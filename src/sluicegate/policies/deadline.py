@@ -34,8 +34,8 @@ times the mean of its work (the tests' rig):
 
 Behind another service ask for the median, `quantile=0.5`: whoever is refused there takes with him
 what the hops before have done. Measure the time of the whole way from here on, calls included, and
-hold the permit until they are answered. Three hops in a row at twice the load (the lab's
-`deadline-chain`), in parts of what all of them can do, in time and in vain:
+hold the permit until they are answered. Three hops in a row at twice the load, each with places for
+its own part alone, in parts of what all of them can do, in time and in vain:
 
     behind the first hop                       the p99          the median
     500 ms granted, plain pools for queues     0.58   0.26      0.91   0.08

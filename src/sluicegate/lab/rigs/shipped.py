@@ -15,6 +15,7 @@ of either is the socket and the codec.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, final
 
@@ -25,6 +26,7 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext
@@ -46,6 +48,7 @@ from sluicegate.testing import START_US
 
 QUOTA_RU: Final = 100_000_000
 VALUE_BYTES: Final = 100
+_NOBODY: Final[Mapping[str, Criticality]] = {}
 
 
 def dispatcher_settings(rig: Rig) -> KvSettings:
@@ -187,13 +190,20 @@ class _ProtectedPermit:
         return self._admitted.end(outcome)
 
 
+def protected_station(
+    world: World, queue: QueueSettings, callers: Mapping[str, Criticality] = _NOBODY
+) -> ProtectedStation:
+    """Return a protection with this line, and these callers of their classes."""
+    settings = Resilience(queue=queue, callers=callers)
+    return ProtectedStation(Protection(settings, clock=world.clock, chance=world.chance("protect")))
+
+
 def protect(rig: Rig, world: World, *, burst_us_max: int | None = None) -> ProtectedStation:
     """Return what stands before an application; what bursts may add to a wait is as it comes."""
     queue = QueueSettings(name="queue", places=rig.workers)
     if burst_us_max is not None:
         queue = replace(queue, burst_us_max=burst_us_max)
-    settings = Resilience(queue=queue, callers=clamp(rig).callers)
-    return ProtectedStation(Protection(settings, clock=world.clock, chance=world.chance("protect")))
+    return protected_station(world, queue, clamp(rig).callers)
 
 
 SHIPPED: Final[dict[str, StationCandidate]] = {
