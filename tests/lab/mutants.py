@@ -375,7 +375,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "who has too little time is never tried",
         "policies/deadline.py",
-        "            if 0 <= now_us - time.admitted_us < self.settings.probe_us:",
+        "            if not time.begin_trial(now_us, self.settings.probe_us):",
         "            if True:",
         "every class has samples",
         "dispatcher",

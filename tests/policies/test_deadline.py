@@ -205,6 +205,68 @@ def test_a_probe_that_is_refused_further_on_makes_room_for_the_next() -> None:
     refused(deadline, Request("k", deadline_us=NOW + 20 * MS))
 
 
+def let_in(deadline: Deadline, now_us: int, count: int = 100) -> list[DeadlinePermit]:
+    """As many as it takes of so many with too little time."""
+    asked = [
+        deadline.admit(Request("k", deadline_us=now_us + 20 * MS), now_us) for _ in range(count)
+    ]
+    return [one for one in asked if not isinstance(one, Decision)]
+
+
+def test_while_probes_are_in_time_more_are_let_in_and_half_as_many_once_one_is_not() -> None:
+    deadline = taught(50 * MS, probe_us=100 * MS)
+    admitted(deadline, Request("k", deadline_us=NOW + S))
+    now_us = NOW + 100 * MS
+    rounds = []
+    for _ in range(8):
+        permits = let_in(deadline, now_us)
+        rounds.append(len(permits))
+        now_us += 10 * MS
+        for permit in permits:
+            permit.end(Outcome.SUCCESS, now_us)
+    assert rounds[:3] == [1, 1, 2]
+    assert sorted(rounds) == rounds
+    most = rounds[-1]
+    assert most > 5
+    now_us += 200 * MS
+    permits = let_in(deadline, now_us)
+    for permit in permits:  # all of one round are too late: that says one thing, not many
+        permit.end(Outcome.DROPPED, now_us + 30 * MS)
+    again = len(let_in(deadline, now_us + 30 * MS))
+    assert most // 2 - 1 <= again <= most // 2 + 1
+
+
+@pytest.mark.parametrize("ending", [(Outcome.IGNORE, True), (Outcome.SUCCESS, False)])
+def test_a_probe_that_was_cancelled_or_refused_further_on_lets_no_more_in(
+    ending: tuple[Outcome, bool],
+) -> None:
+    deadline = taught(50 * MS, probe_us=100 * MS)
+    admitted(deadline, Request("k", deadline_us=NOW + S))
+    now_us = NOW + 100 * MS
+    for _ in range(5):
+        [permit, *others] = let_in(deadline, now_us)
+        assert not others
+        permit.end(ending[0], now_us, spent=ending[1])
+        now_us += 100 * MS
+
+
+def test_who_never_has_time_enough_is_let_in_no_oftener_for_a_lucky_one() -> None:
+    """Work of 1 to 20 ms with 5 ms to go: one in four is done, and few are begun in vain."""
+    deadline = taught(10 * MS, probe_us=100 * MS, quantile=0.5)
+    admitted(deadline, Request("k", deadline_us=NOW + S))
+    begun = 0
+    for ms in range(100, 10_100):
+        now_us = NOW + ms * MS
+        permit = deadline.admit(Request("k", deadline_us=now_us + 5 * MS), now_us)
+        if isinstance(permit, Decision):
+            continue
+        begun += 1
+        took_us = (begun * 7 % 20 + 1) * MS
+        outcome = Outcome.SUCCESS if took_us <= 5 * MS else Outcome.DROPPED
+        permit.end(outcome, now_us + min(took_us, 5 * MS))
+    assert begun <= 160  # in ten seconds: 100 without a lucky one
+
+
 def test_what_has_expired_is_never_let_in_to_probe() -> None:
     deadline = taught(50 * MS, probe_us=0)
     for _ in range(10):

@@ -28,7 +28,11 @@ times the mean of its work (the tests' rig):
 - Work that was cut off at its deadline says "at least so long", never "so long". After `cuts_min`
   of it in a row, with nothing done in between, whoever has no more time than they had is refused.
 - Where nothing of a class was let in for `probe_us`, one is that has too little time. One that is
-  done ends a row of cuts, and brings the last moment up to date.
+  done ends a row of cuts, and brings the last moment up to date. While such probes are in time more
+  are let in, one more at work for each round of them, and half as many after one that is not: what
+  was learned of a crowd is not true of a few. With 32 places before four workers of 10 ms, callers
+  who wait for 60 ms were all refused while nothing was at work: 0.05 of what can be done was
+  served at twice the load, and is 0.41 with no worker idle.
 - A refusal is final: no waiting makes the time that is left longer. Refusing early at the door is
   one look; `look` is for the others: on leaving a queue, before each call, before a retry.
 
@@ -128,6 +132,9 @@ class _ServiceTime:
         "_settings",
         "_since_us",
         "_slowest_us",
+        "_trials",
+        "_trials_cut_us",
+        "_trials_max",
         "admitted_us",
         "due_us",
         "need_us",
@@ -147,6 +154,29 @@ class _ServiceTime:
         self._cuts = 0
         self._cut_after_us = 0
         self._cut_at_us = 0
+        # Those at work that had too little time, and how many that may be.
+        self._trials = 0
+        self._trials_max = 0.0
+        self._trials_cut_us = 0
+
+    def begin_trial(self, now_us: int, probe_us: int) -> bool:
+        """Whether one that has too little time is let in, to see."""
+        if self._trials >= int(self._trials_max) and 0 <= now_us - self.admitted_us < probe_us:
+            return False
+        self._trials += 1
+        return True
+
+    def end_trial(self, in_time: bool | None, began_us: int, now_us: int) -> None:
+        """One of them has ended, in time or not; None where that shows nothing."""
+        self._trials -= 1
+        if in_time is None:
+            return
+        most = self._trials_max
+        if in_time:
+            self._trials_max = most + 1.0 / most if most >= 1.0 else 1.0
+        elif began_us >= self._trials_cut_us:  # else it was begun before there were fewer
+            self._trials_max = most / 2 if most >= 2.0 else 0.0
+            self._trials_cut_us = now_us
 
     def record_done(self, service_us: int, now_us: int) -> None:
         """It took so long."""
@@ -202,12 +232,16 @@ class _ServiceTime:
 class DeadlinePermit(BasePermit):
     """Work under way; when it ends its time is learned, and whether it was too late."""
 
-    __slots__ = ("_deadline", "_ended", "_request", "_times")
+    __slots__ = ("_began_us", "_deadline", "_ended", "_request", "_times")
 
-    def __init__(self, deadline: Deadline, time: _ServiceTime, request: Request) -> None:
+    def __init__(
+        self, deadline: Deadline, time: _ServiceTime, request: Request, began_us: int = 0
+    ) -> None:
+        """`began_us` is given for a trial."""
         self._deadline = deadline
         self._times = time
         self._request = request
+        self._began_us = began_us
         self._ended = False
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
@@ -215,8 +249,16 @@ class DeadlinePermit(BasePermit):
         if self._ended:
             return False
         self._ended = True
+        if self._began_us:
+            self._times.end_trial(self._in_time(outcome, now_us, spent), self._began_us, now_us)
         self._deadline.record_end(self._times, self._request, outcome, now_us, spent)
         return True
+
+    def _in_time(self, outcome: Outcome, now_us: int, spent: bool) -> bool | None:
+        if not spent or outcome is Outcome.IGNORE:
+            return None
+        deadline_us = self._request.deadline_us
+        return outcome is Outcome.SUCCESS and (deadline_us is None or now_us <= deadline_us)
 
 
 @final
@@ -258,14 +300,16 @@ class Deadline(BasePolicy):
             return refusal()
         if now_us >= time.due_us or time.due_us - now_us > self._refresh_us:
             time.learn(now_us)
+        began_us = 0
         if remaining_us < time.need_us:
-            if 0 <= now_us - time.admitted_us < self.settings.probe_us:
+            if not time.begin_trial(now_us, self.settings.probe_us):
                 self._too_late += 1
                 return refusal()
             self._probes += 1
+            began_us = now_us
         time.admitted_us = now_us
         self._admitted += 1
-        return DeadlinePermit(self, time, request)
+        return DeadlinePermit(self, time, request, began_us)
 
     def look(self, request: Request, now_us: int) -> Decision | None:
         """A refusal if it is too late by now; nothing is held, and nobody is let in to probe."""
