@@ -317,3 +317,22 @@ def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None
     for permit in permits:
         assert permit.end(Outcome.SUCCESS, now_us)
     assert policy.stats().inflight == 0
+
+
+def test_a_host_whose_calls_were_given_up_for_quicker_ones_is_taken_for_slow() -> None:
+    policy = balance(["slow", "quick"])
+    recorded = policy.outlier.stats().recorded
+    for at_us in range(10):
+        permit = policy.admit(Request("k"), at_us, avoid=["quick"])
+        assert isinstance(permit, BalancePermit)
+        assert permit.end_late(at_us + S)
+        assert not permit.end_with(CallResult(ResultKind.OK), at_us + S)
+    assert policy.stats().inflight == 0
+    assert policy.outlier.stats().recorded == recorded, (
+        "nothing is known of what it would have said"
+    )
+    for _ in range(10):
+        permit = policy.admit(Request("k"), S)
+        assert isinstance(permit, BalancePermit)
+        assert permit.host == "quick"
+        permit.end_with(CallResult(ResultKind.OK), S)

@@ -200,6 +200,11 @@ class Balance:
             host.weight = weight
             host.load.set_weight(host.size * weight)
 
+    def _record_late(self, host: _Host, began_us: int, now_us: int) -> None:
+        self._inflight -= 1
+        host.load.succeed(began_us, now_us)
+        self.outlier.record_late(host.name, now_us - began_us, now_us)
+
     def _record_end(
         self, host: _Host, result: CallResult[object], key: str, began_us: int, now_us: int
     ) -> None:
@@ -241,4 +246,12 @@ class BalancePermit:
             return False
         self._ended = True
         self._policy._record_end(self._host, result, self._key, self._began_us, now_us)
+        return True
+
+    def end_late(self, now_us: int) -> bool:
+        """End it without a result, for another was quicker: as slow as that, and no success."""
+        if self._ended:
+            return False
+        self._ended = True
+        self._policy._record_late(self._host, self._began_us, now_us)
         return True

@@ -258,6 +258,13 @@ class Outlier:
         if took_us > 0:
             entry.latency.add(took_us, now_us)
 
+    def record_late(self, host: str, took_us: int, now_us: int) -> None:
+        """Record that a call took longer than this at a host, and that no more is known of it."""
+        self._keep_up(now_us)
+        entry = self._hosts.get(host)
+        if entry is not None and took_us > 0:
+            entry.latency.add(took_us, now_us)
+
     def next_probe(self, now_us: int) -> str:
         """A host that is to be given the next call, to learn whether it fails; "" if none is."""
         for host, due_us in self._doubts.items():

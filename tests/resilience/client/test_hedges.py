@@ -119,6 +119,59 @@ def test_a_hedge_goes_to_another_host() -> None:
 
 
 @final
+class Attempts:
+    """An observer that keeps what became of each attempt, by host."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, ResultKind]] = []
+
+    def record_attempt(
+        self,
+        request: Request,
+        attempt: int,
+        host: str,
+        result: CallResult[object],
+        began_us: int,
+        now_us: int,
+    ) -> None:
+        self.ended.append((host, result.kind))
+
+
+def test_the_success_of_a_hedge_is_none_of_the_host_that_was_late() -> None:
+    async def story() -> None:
+        attempts = Attempts()
+        client = made(HostGroup(lambda: ["a:1", "b:1"]))
+        client.observer = attempts
+        late = ""
+
+        async def work(call: Call) -> CallResult[str]:
+            nonlocal late
+            if late == "any":
+                late = call.host
+            if call.host == late:
+                await asyncio.Event().wait()
+            return CallResult(ResultKind.OK, "done")
+
+        request = Request("", shard="s")
+        for _ in range(LEARNED):
+            await client.call(work, request, idempotent=True)
+        assert client.hosts is not None
+        outlier = client.hosts.balance.outlier
+        before = outlier.stats().recorded
+        attempts.ended.clear()
+        late = "any"
+        assert (await client.call(work, request, idempotent=True)).ok
+        await nothing_is_held(client)
+        assert client.hosts.balance.stats().inflight == 0
+        assert outlier.stats().recorded == before + 1
+        other = "b:1" if late == "a:1" else "a:1"
+        ended = [(other, ResultKind.OK), (late, ResultKind.CANCELLED)]
+        assert attempts.ended == ended
+
+    asyncio.run(story())
+
+
+@final
 class Body(httpx.AsyncByteStream):
     def __init__(self, below: Below) -> None:
         self._below = below

@@ -219,6 +219,18 @@ class Call:
             self._end(result)
         self._client.notify()
 
+    def lose(self) -> None:
+        """Give the attempt up if it still runs: another has won, and this one was never answered.
+
+        All that is known of its host is that it takes longer than it has had.
+        """
+        with self._client.lock:
+            lost = self._balance
+            if lost is not None:
+                self._balance = None
+                lost.end_late(self._clock.now_us())
+        self.finish(_CANCELLED)
+
     def _observe(self, observer: CallObserver, result: CallResult[object]) -> None:
         """Show it the attempt, once: a race has shown each of its own."""
         if self._began_us == 0:
@@ -391,7 +403,9 @@ class ResilientClient:
             finally:
                 one.finish(ended)
 
-        return await hedge.call(run, call.request, self.clock, idempotent=True)
+        result = await hedge.call(run, call.request, self.clock, idempotent=True)
+        call.lose()
+        return result
 
     def call_now(
         self,
