@@ -16,6 +16,7 @@ HEAD_BYTES_MAX: Final = 65_536
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 GARBAGE = b"\x00\xff no protocol at all\r\n\r\n"
 HANGS = b""
+LOST = b"H"  # the connection is closed amid the answer
 
 
 def refusing(*fields: str, status: str = "503 Busy") -> bytes:

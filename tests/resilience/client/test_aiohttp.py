@@ -17,6 +17,7 @@ from tests.resilience.client.server import (
     GARBAGE,
     HANGS,
     LIMITED,
+    LOST,
     OK,
     ScriptedServer,
     serving,
@@ -100,3 +101,22 @@ def test_a_cancelled_caller_leaves_nothing_behind() -> None:
         asyncio.run(cancelled(server))
     assert client.retry.stats().inflight == client.breaker.stats().inflight == 0
     assert client.throttle.stats().inflight == 0
+
+
+def test_a_lost_connection_is_repeated_by_the_client_and_not_by_aiohttp_as_well() -> None:
+    client = made()
+    with serving(LOST) as server:
+        with pytest.raises(aiohttp.ClientConnectionError) as raised:
+            send(client, server.url)
+        assert server.received == 3
+    assert isinstance(raised.value.__cause__, aiohttp.ServerDisconnectedError)
+    assert client.retry.stats().calls == 1
+
+
+def test_nothing_is_sent_once_the_callers_own_time_is_over() -> None:
+    client = made()
+    with serving(HANGS) as server:
+        with pytest.raises(TimeoutError):
+            send(client, server.url, timeout=aiohttp.ClientTimeout(total=0.2))
+        assert server.received == 1
+    assert client.retry.stats().attempts == 1

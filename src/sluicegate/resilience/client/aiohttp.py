@@ -4,13 +4,18 @@
 
 What the transports of httpx promise holds here too, hosts of a group included; but a request of
 aiohttp cannot be sent twice at once, so there are no hedges. aiohttp's own time-outs stay as they
-are; an attempt that takes longer than `attempt_us` is cancelled. Middlewares came with aiohttp
-3.12.
+are, and nothing is repeated once `total` is over; an attempt that takes longer than `attempt_us` is
+cancelled, and what was not connected by then may have run for all we know: a `sock_connect` below
+it tells. Middlewares came with aiohttp 3.12.
+
+aiohttp repeats by itself what is idempotent and has lost its connection, with this middleware and
+all of its attempts. It does not where a plain `ClientConnectionError` is raised; so that is what a
+lost connection ends with, and its cause is the error as aiohttp has it.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.call_result import CallResult, ResultKind
@@ -29,6 +34,9 @@ try:
     from aiohttp import BytesPayload, ClientHandlerType, ClientRequest, ClientResponse
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "aiohttp", "aiohttp") from None
+
+# What aiohttp sends once more by itself, unless no connection was made.
+_REPEATED: Final = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
 
 @final
@@ -55,7 +63,7 @@ class ResilientMiddleware:
                 request.url = url.with_host(address).with_port(port)
             try:
                 last = await handler(request)
-            except aiohttp.ClientError as error:
+            except (aiohttp.ClientError, TimeoutError) as error:
                 result = _result_of_error(error)
                 if result is None:
                     raise
@@ -87,11 +95,18 @@ class ResilientMiddleware:
             raise
         finally:
             request.url = url
+        error = result.error
+        if isinstance(error, _REPEATED) and not isinstance(error, aiohttp.ClientConnectorError):
+            raise aiohttp.ClientConnectionError(str(error)) from error
         return answer_of(result)
 
 
-def _result_of_error(error: aiohttp.ClientError) -> CallResult[ClientResponse] | None:
+def _result_of_error(
+    error: aiohttp.ClientError | TimeoutError,
+) -> CallResult[ClientResponse] | None:
     """The result; None if the request itself cannot be sent, which is the caller's bug."""
+    if not isinstance(error, aiohttp.ClientError):  # `total` is over, and the caller has left
+        return CallResult(ResultKind.TIMED_OUT, error=error, dont_retry=True)
     if isinstance(error, aiohttp.InvalidURL):
         return None
     kind = ResultKind.FAILED
