@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -153,3 +154,72 @@ def test_a_cancelled_caller_leaves_nothing_behind_and_blames_nobody() -> None:
     assert holds_nothing(client)
     assert client.breaker.stats().not_closed == 0
     assert client.retry.stats().attempts == 0, "no result, so nothing was judged"
+
+
+@both
+def test_an_attempt_that_is_too_late_is_a_time_out_of_httpx(sync: bool) -> None:
+    client = made(attempt_us=100_000)
+    with serving(HANGS) as server:
+        with pytest.raises(httpx.TimeoutException):
+            send(client, server.url, "GET", sync=sync)
+        assert server.received == 3
+
+
+@both
+def test_what_cannot_be_sent_is_the_callers_own_fault(sync: bool) -> None:
+    client = made()
+    with pytest.raises(httpx.UnsupportedProtocol):
+        send(client, "ftp://127.0.0.1/", "GET", sync=sync)
+    assert client.retry.stats().attempts == 0
+    assert holds_nothing(client)
+
+
+@both
+def test_a_post_that_is_not_connected_in_time_is_sent_again(sync: bool) -> None:
+    client = made(attempt_us=400_000)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        address = deaf.getsockname()
+        with socket.create_connection(address), pytest.raises(httpx.ConnectTimeout):
+            send(client, f"http://127.0.0.1:{address[1]}/", "POST", sync=sync)
+    assert client.retry.stats().attempts == 3
+
+
+@both
+def test_the_body_of_a_response_has_the_time_that_its_caller_gives(sync: bool) -> None:
+    """A stream may pause for longer than an attempt may take."""
+    client = made(attempt_us=200_000)
+    limits: list[float | None] = []
+
+    def below(request: httpx.Request) -> httpx.Response:
+        asked = request.extensions["timeout"]
+        limits.append(asked["read"])
+
+        def body() -> Iterator[bytes]:
+            limits.append(asked["read"])
+            yield b"ok"
+
+        async def body_async() -> AsyncIterator[bytes]:
+            for part in body():
+                yield part
+
+        return httpx.Response(200, content=body() if sync else body_async())
+
+    transport = httpx.MockTransport(below)
+
+    async def send_async() -> str:
+        above = AsyncResilientTransport(client, transport)
+        async with httpx.AsyncClient(transport=above, timeout=30) as driver:
+            return (await driver.get("http://b/")).text
+
+    if sync:
+        above = ResilientTransport(client, transport)
+        with httpx.Client(transport=above, timeout=30) as driver:
+            assert driver.get("http://b/").text == "ok"
+    else:
+        assert asyncio.run(send_async()) == "ok"
+    attempt_s, body_s = limits
+    assert attempt_s is not None
+    assert attempt_s <= 0.2
+    assert body_s == 30

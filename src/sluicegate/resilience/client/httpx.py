@@ -5,7 +5,8 @@
 
 The backend is the host and port of the URL, the operation its method. A response that tells of a
 failure is repeated where that is safe, and handed over as it is in the end; what is refused here,
-unsent, raises `Refused`. A body that can be read once only is sent once only.
+unsent, raises `Refused`. A body that can be read once only is sent once only. A request that cannot
+be sent is the caller's own fault: its error passes through, and blames no backend.
 
 The time of an attempt ends with the head of the response. Reading the body has httpx's own limit.
 """
@@ -32,6 +33,11 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "httpx", "httpx") from None
 
+_UNSENDABLE: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+_TOO_LATE: Final = "the time of the attempt is over"
+# The parts of an attempt that its steps may take. A connection of the last tenth comes too late for
+# an answer, and the timer of the whole does not know that nothing was sent.
+_LIMITS: Final = {"connect": 0.9, "read": 1.0, "write": 1.0, "pool": 0.9}
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -53,10 +59,14 @@ class ResilientTransport(httpx.BaseTransport):
             if last is not None:
                 last.close()
                 last = None
+            own = _attempt_of(request, call)
             try:
-                last = self._inner.handle_request(_attempt_of(request, call))
+                last = self._inner.handle_request(own)
+            except _UNSENDABLE:
+                raise
             except httpx.TransportError as error:
                 return _result_of_error(error)
+            _release_limits(own, request)
             return _result_of(last)
 
         idempotent, repeatable = _safety(request)
@@ -95,11 +105,15 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
         async def attempt(call: Call) -> CallResult[httpx.Response]:
             if not call.is_hedge:
                 await _close_all(heads)
+            own = _attempt_of(request, call)
             try:
-                head = await self._inner.handle_async_request(_attempt_of(request, call))
+                head = await self._inner.handle_async_request(own)
+            except _UNSENDABLE:
+                raise
             except httpx.TransportError as error:
                 return _result_of_error(error)
             heads.append(head)
+            _release_limits(own, request)
             return _result_of(head)
 
         idempotent, repeatable = _safety(request)
@@ -111,6 +125,9 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
                 idempotent=idempotent,
                 repeatable=repeatable,
             )
+            if result.value is None and isinstance(result.error, TimeoutError):
+                # Our timer, which bounds the attempt as a whole; httpx bounds each of its steps.
+                raise httpx.ReadTimeout(_TOO_LATE, request=request) from result.error
             answer = answer_of(result)
             return answer
         finally:
@@ -161,10 +178,10 @@ def _attempt_of(request: httpx.Request, call: Call) -> httpx.Request:
     """
     left_s = call.left_us / 1_000_000
     extensions = dict(request.extensions)
-    limits = cast("dict[str, Any]", extensions.get("timeout", {}))
+    limits = _limits_of(request)
     extensions["timeout"] = {
-        name: left_s if limits.get(name) is None else min(limits[name], left_s)
-        for name in ("connect", "read", "write", "pool")
+        name: left_s * part if limits.get(name) is None else min(limits[name], left_s * part)
+        for name, part in _LIMITS.items()
     }
     url = request.url
     if call.host:
@@ -177,3 +194,13 @@ def _attempt_of(request: httpx.Request, call: Call) -> httpx.Request:
     for name, value in claims_of(call):
         found.headers[name] = value
     return found
+
+
+def _limits_of(request: httpx.Request) -> dict[str, Any]:
+    return cast("dict[str, Any]", request.extensions.get("timeout", {}))
+
+
+def _release_limits(attempt: httpx.Request, request: httpx.Request) -> None:
+    """Leave the rest of the response to the caller's own limits; the head is here."""
+    own = _limits_of(request)
+    _limits_of(attempt).update({name: own.get(name) for name in _LIMITS})

@@ -3,8 +3,8 @@
     session.mount("https://", ResilientAdapter(client))
 
 What the transports of httpx promise holds here too, hosts of a group included. The time of an
-attempt bounds its connecting and each of its reads, as requests does it, up to the head of the
-response.
+attempt bounds its connecting and each of its reads, those of the body included, for requests has
+one limit for both: a stream that pauses needs an `attempt_us` above its pauses.
 """
 
 from __future__ import annotations
