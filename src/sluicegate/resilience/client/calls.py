@@ -152,7 +152,7 @@ class Call:
         for _ in range(HOSTS_TRIED_MAX):
             permit = hosts.balance.admit(request, now_us, self._tried)
             if isinstance(permit, Decision):
-                return _refused(permit)
+                return _refused(permit.with_marks(cause=hosts.failure))
             self._balance = permit
             self.host = permit.host
             self._tried.append(permit.host)

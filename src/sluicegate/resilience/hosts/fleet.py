@@ -10,7 +10,8 @@ Each client reports the hosts that it has ejected itself, and never what it was 
 report lives on by itself. What `quorum` of the others report, and at least two of them, is out here
 too: one client whose own network is broken ejects nothing for others. The group's own bounds hold,
 `ejected_percent_max` first of all, and a host comes back once nobody has said so for `HELD_TIMES`
-looks. A view that fails changes nothing; `failure` says what was wrong with the last look.
+looks. A view that fails changes nothing; `failure` says what was wrong with the last look, and so
+does a warning of the logger `sluicegate.resilience` when that begins.
 
 Bounds: `REPORTS_MAX` reports, `REPORT_BYTES_MAX` of each.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
@@ -33,6 +35,7 @@ from sluicegate.system import SystemClock
 # Is given what this client has ejected, and returns what others lately reported, one by one.
 Exchange: TypeAlias = Callable[[Sequence[str]], Sequence[Sequence[str]]]
 
+_log: Final = logging.getLogger("sluicegate.resilience")
 AGREEING_MIN: Final = 2
 HELD_TIMES: Final = 3
 REPORTS_MAX: Final = 1_000
@@ -73,7 +76,10 @@ class FleetView:
         try:
             reports = [set(report) for report in self._exchange(own)][:REPORTS_MAX]
         except Exception as error:  # whatever keeps others from being heard must break no call
-            self.failure = str(error) or type(error).__name__
+            failure = str(error) or type(error).__name__
+            if failure != self.failure:
+                _log.warning("what other clients know is not known here: %s", failure)
+            self.failure = failure
             return False
         counts = Counter(host for report in reports for host in report)
         least = max(AGREEING_MIN, ceil(self._quorum * len(reports)))

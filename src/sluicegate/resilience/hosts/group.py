@@ -8,7 +8,9 @@ the ejection `policies/outlier.py`. Here they are given their hosts:
     following = asyncio.create_task(group.follow())  # or group.refresh() now and then
 
 A source that fails, or names no host, changes nothing: stale hosts are better than none. `failure`
-says what was wrong with the last look. Who stays keeps its standing and its load.
+says what was wrong with the last look, and so do a warning of the logger `sluicegate.resilience`
+when that begins and the `cause` of a refusal for want of hosts. Who stays keeps its standing and
+its load.
 
 Threads and loops may share a group, and any of them may refresh it: the source is asked outside of
 `lock`, and what an older look found never replaces what a newer one did.
@@ -19,6 +21,7 @@ Bounds: `hosts_max` of the outlier's settings; a source that names more is a fai
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import count
 from threading import Lock
 from typing import Final, final
@@ -29,10 +32,11 @@ from sluicegate.kernels.outlier import HostVerdict
 from sluicegate.policies.balance import Balance, BalanceSettings
 from sluicegate.policies.outlier import Outlier, OutlierListener, OutlierSettings
 from sluicegate.policies.settings import within
-from sluicegate.resilience.hosts.sources import HostSource, check_host
+from sluicegate.resilience.hosts.sources import HostSource, check_hosts
 from sluicegate.resilience.subscribers import Subscribers
 from sluicegate.system import SystemChance, SystemClock
 
+_log: Final = logging.getLogger("sluicegate.resilience")
 REFRESH_US: Final = 5_000_000
 REFRESH_US_MAX: Final = 86_400_000_000
 
@@ -91,10 +95,13 @@ class HostGroup:
         """Look at the source now, which may block; False if it failed, and `failure` says how."""
         look = next(self._looks)
         try:
-            return self._replace(list(self._source()), look)
+            hosts = check_hosts(self._source())
+            if not hosts:
+                return self._fail("the source names no host")
+            self._replace(hosts, look)
         except Exception as error:  # of anybody's function; the hosts there are must stay known
-            self.failure = str(error) or type(error).__name__
-            return False
+            return self._fail(str(error) or type(error).__name__)
+        return True
 
     async def follow(self) -> None:
         """Look at the source every `refresh_us`, in a thread, until cancelled."""
@@ -102,14 +109,16 @@ class HostGroup:
             await asyncio.sleep(self._refresh_us / 1_000_000)
             await asyncio.to_thread(self.refresh)
 
-    def _replace(self, hosts: list[str], look: int) -> bool:
-        if not hosts:
-            self.failure = "the source names no host"
-            return False
-        names = [check_host(host) for host in hosts]
+    def _replace(self, hosts: list[str], look: int) -> None:
         with self.lock:
             if look > self._newest:
-                self.balance.set_hosts(names, self._clock.now_us())
+                self.balance.set_hosts(hosts, self._clock.now_us())
                 self._newest = look
                 self.failure = ""
-        return True
+
+    def _fail(self, failure: str) -> bool:
+        if failure != self.failure:
+            known = self.balance.stats().hosts
+            _log.warning("the source of hosts fails, and %d stay known: %s", known, failure)
+        self.failure = failure
+        return False
