@@ -206,6 +206,8 @@ def test_the_last_hop_has_what_is_left_and_the_class_of_what_is_served(ask: Ask)
             clock.advance(us=30 * S)
             with pytest.raises(Refused) as refused:
                 ask(client, port)
+            with pytest.raises(Refused):
+                ask(client, port, "/T/Stream")
         assert server.received == 3
         assert ask(client, port, "/T/Stream") == [b"ok"], "a stream is bound by nothing of ours"
     assert refused.value.decision.reason is DEADLINE

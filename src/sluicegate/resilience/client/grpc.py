@@ -17,7 +17,8 @@ retries out of the channel's service config: one layer retries.
 
 The last outcome is handed over as it is; what is refused here, unsent, raises `Refused`. The
 deadline travels as `grpc-timeout`, the class as metadata. Streams are not judged: they are given
-what is left of the request that is being served, if anything binds it, and its class.
+what is left of the request that is being served, if anything binds it, and its class; where nothing
+is left they are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
 from sluicegate.resilience.client.http_results import answer_of, result_of_mark
-from sluicegate.resilience.context import remaining_us
+from sluicegate.resilience.context import remaining_us, require_time
 from sluicegate.resilience.overload_mark import (
     AFTER_MS_MAX,
     FIELD,
@@ -142,7 +143,9 @@ class _Door:
 
     def stream_of(self, details: Any) -> _Details:
         """Return the details of a stream: bound by what is served, and by nothing of ours."""
-        left_us = remaining_us(self.client.clock.now_us())
+        now_us = self.client.clock.now_us()
+        require_time(now_us)
+        left_us = remaining_us(now_us)
         timeout = details.timeout
         if left_us is not None:
             timeout = left_us / 1e6 if timeout is None else min(timeout, left_us / 1e6)
