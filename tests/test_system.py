@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 import time
 from pathlib import Path
@@ -7,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from sluicegate import system
+
+_CHANCE = system.SystemChance()  # from before any fork
+
+
+def _draw() -> float:
+    return _CHANCE.draw()
 
 
 def test_the_clock_tells_the_wall_time_and_never_goes_back() -> None:
@@ -21,6 +29,14 @@ def test_chance_draws_from_nought_to_one_and_differs_by_instance() -> None:
     draws = [first.draw() for _ in range(1_000)]
     assert all(0 <= draw < 1 for draw in draws)
     assert draws != [second.draw() for _ in range(1_000)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_forked_processes_draw_differently() -> None:
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(1) as first, fork.Pool(1) as second:
+        draws = [pool.apply(_draw) for pool in (first, second)]
+    assert len({*draws, _draw()}) == 3
 
 
 def test_the_load_of_a_busy_moment_is_seen() -> None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, final
 # half of what the nanoseconds do.
 _monotonic_s: Final = time.monotonic
 _STARTED_AT_US: Final = time.time_ns() // 1_000 - int(time.monotonic() * 1e6)
+_generator: Final = random.Random(os.urandom(16))
 _PSI_DIR: Final = "/proc/pressure"
 _CGROUP_DIR: Final = "/sys/fs/cgroup"
 
@@ -41,12 +42,24 @@ class SystemClock:
 
 @final
 class SystemChance:
-    """Real draws, as a `contracts.chance.Chance`; seeded from the operating system."""
+    """Real draws, as a `contracts.chance.Chance`; seeded from the operating system.
+
+    All draw from one generator. A process that is forked seeds it anew: workers that drew the same
+    would wait for the same times and choose the same hosts.
+    """
 
     __slots__ = ("draw",)
 
     def __init__(self) -> None:
-        self.draw = random.Random(os.urandom(16)).random
+        self.draw = _generator.random
+
+
+def _seed_anew() -> None:
+    _generator.seed(os.urandom(16))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_seed_anew)
 
 
 class Pressure(NamedTuple):
