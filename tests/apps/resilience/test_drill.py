@@ -20,7 +20,7 @@ from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
 from sluicegate.cli import main
 from sluicegate.system import now_us
 from tests.engines.child import free_port
-from tests.resilience.client.server import OK, serving
+from tests.resilience.client.server import HANGS, OK, serving
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SERVICE = str(Path(__file__).with_name("drilled_service.py"))
@@ -181,7 +181,12 @@ def test_a_service_that_does_not_use_the_proxy_is_no_drill_of_its_dependency(
         (["--dependency", "10.0.0.1:80", "--", "true"], "give 127.0.0.1:PORT"),
         (["--seconds", "1000", "--", "true"], "--seconds: 1000.0 cannot be used; give a number"),
         (["--seconds", "nan", "--", "true"], "--seconds: nan cannot be used; give a number"),
-        (["--patience-ms", "0", "--", "true"], "drill.patience_us: 0 cannot be used"),
+        (["--patience-ms", "0", "--", "true"], "--patience-ms: 0 cannot be used"),
+        (["--health-ms", "0", "--", "true"], "--health-ms: 0 cannot be used"),
+        (["--rate-max", "0", "--", "true"], "--rate-max: 0 cannot be used"),
+        (["--goodput-min", "2", "--", "true"], "--goodput-min: 2.0 cannot be used"),
+        (["--times", "0", "--", "true"], "--times: 0.0 cannot be used"),
+        (["--health", "up", "--", "true"], "--health: 'up' cannot be used"),
         (["--path", "page", "--", "true"], "--path: 'page' cannot be used"),
         (["--times", "a", "--", "true"], "--times: 'a' cannot be used"),
         (["--only", "dependency", "--", "true"], "--dependency: None cannot be used"),
@@ -303,5 +308,22 @@ def test_the_proxy_passes_and_resets() -> None:
             await proxy.close()
 
     with serving(OK) as server:
-        host, _, port = server.url.removeprefix("http://").strip("/").partition(":")
-        asyncio.run(play((host, int(port))))
+        asyncio.run(play(("127.0.0.1", server.port)))
+
+
+def test_a_proxy_that_is_closed_amid_an_answer_complains_of_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(target: tuple[str, int]) -> None:
+        proxy = FaultProxy(target, 1_000)
+        port = await proxy.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await asyncio.to_thread(server.hanging.wait, 30)
+        await proxy.close()
+        assert await reader.read() == b""
+        writer.close()
+
+    with serving(HANGS) as server:
+        asyncio.run(play(("127.0.0.1", server.port)))
+    assert caplog.messages == []

@@ -89,18 +89,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Play the drill, and print what broke."""
-    part_of("--seconds", arguments.seconds, 0.2, 60.0)
-    settings = DrillSettings(
-        span_us=int(arguments.seconds * _SECOND_US),
-        patience_us=arguments.patience_ms * 1_000,
-        health_us_max=arguments.health_ms * 1_000,
-        rate_max=arguments.rate_max,
-        goodput_min=arguments.goodput_min,
-        health=_path("--health", arguments.health),
-        beside=_path("--beside", arguments.beside) if arguments.beside else "",
-        times=_times(arguments.times),
-        parts=arguments.only,
-    )
+    settings = _settings(arguments)
     within("--slow-ms", arguments.slow_ms, 1, 60_000)
     within("--proxy-port", arguments.proxy_port, 0, 65_535)
     if not arguments.command and arguments.url is None:
@@ -120,6 +109,30 @@ def run(arguments: Namespace) -> int:
     for line in lines_of(result):
         sys.stdout.write(f"{line}\n")
     return 0 if result.holds else 1
+
+
+def _settings(arguments: Namespace) -> DrillSettings:
+    part_of("--seconds", arguments.seconds, 0.2, 60.0)
+    within("--patience-ms", arguments.patience_ms, 10, 30_000)
+    within("--health-ms", arguments.health_ms, 1, 30_000)
+    health = _path("--health", arguments.health)
+    beside = _path("--beside", arguments.beside) if arguments.beside else ""
+    times = _times(arguments.times)
+    try:
+        return DrillSettings(
+            span_us=int(arguments.seconds * _SECOND_US),
+            patience_us=arguments.patience_ms * 1_000,
+            health_us_max=arguments.health_ms * 1_000,
+            rate_max=arguments.rate_max,
+            goodput_min=arguments.goodput_min,
+            health=health,
+            beside=beside,
+            times=times,
+            parts=arguments.only,
+        )
+    except BadValue as error:
+        flag = f"--{error.field.removeprefix('drill.').replace('_', '-')}"
+        raise BadValue(flag, error.value, error.remedy) from None
 
 
 async def _play(

@@ -71,7 +71,8 @@ class FaultProxy:
             if self.mode == DEAD or len(self._writers) > CONNECTIONS_MAX:
                 _reset(writer)
                 return
-            with contextlib.suppress(OSError):
+            # Only `close` cancels it, and what has been cancelled is an error to asyncio.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 back_reader, back_writer = await asyncio.open_connection(*self._target)
                 try:
                     there = asyncio.create_task(self._copy(reader, back_writer, late=False))
