@@ -110,6 +110,9 @@ def test_a_server_of_the_standard_library_is_drilled_as_it_is(
     printed = capsys.readouterr().out
     assert set(stages(printed)) == {"calm", "overload", "after overload"}
     assert stages(printed)["calm"], printed
+    if capacity(printed) > 100:
+        assert "not tried: overload: it can do more than --rate-max 100 a second" in printed
+        assert "of what was asked in time" in printed
     assert capacity(printed) > 20
 
 

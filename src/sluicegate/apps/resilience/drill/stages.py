@@ -239,7 +239,7 @@ class ServiceDrill:
                 f", and {record.share(len(record.refused_us)):.0%} refused: a quota may take the "
                 "drill for one caller; raise it for the drill"
             )
-        self._add("calm, 0.5 x", record, held, words)
+        self._add(f"calm, {self._rate(_CALM) / self._result.capacity:.2g} x", record, held, words)
 
     async def _overloads(self) -> None:
         """Play each; all of them anew where it does more than the search has found."""
@@ -264,6 +264,9 @@ class ServiceDrill:
             most = max(most, await self._overload(times))
             if most > GROWTH * self._result.capacity:
                 break
+        if self._settings.rate_max < self._result.capacity:
+            most_asked = f"it can do more than --rate-max {self._settings.rate_max:,} a second"
+            self._result.untried.append(f"overload: {most_asked}")
         return most
 
     async def _overload(self, times: float) -> float:
@@ -278,7 +281,8 @@ class ServiceDrill:
             await asyncio.gather(watch, return_exceptions=True)
         wanted = min(rate, self._result.capacity)
         share = record.goodput / wanted
-        words = f"it answered {share:.0%} of what it can do in time"
+        asked = "it can do" if rate >= self._result.capacity else "was asked"
+        words = f"it answered {share:.0%} of what {asked} in time"
         held = share >= self._settings.goodput_min
         if not held:
             words += (
