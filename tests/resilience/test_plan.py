@@ -72,6 +72,16 @@ def test_what_is_not_idempotent_is_tried_once() -> None:
     assert one.repeated == pytest.approx(0.999)
 
 
+def test_each_attempt_may_have_its_hedges() -> None:
+    retry = "[client.retry]\nattempts = [3, 3, 3, 1]\n[plan]\nlayers = [2]\n"
+    dependencies = "[dependencies]\na = { }\npay = { idempotent = false }\n"
+    for hedge, calls in (("", 6), ("[client.hedge]\n", 12), ("[client.hedge]\nhedges_max = 2", 18)):
+        one, pay = plan_of(settings_of(dependencies + retry + hedge)).dependencies
+        assert (one.calls, pay.calls) == (calls, 2)
+    most = "dependencies = { a = { hedge = true, attempts = 100 } }"
+    assert plan_of(settings_of(most)).calls == 200
+
+
 def test_while_all_fail_the_load_is_bounded_by_the_budget_and_not_by_the_attempts() -> None:
     text = "dependencies = { a = { attempts = 4 } }\nclient = { retry_budget = { %s } }"
     for milli, load in ((100, 1.1), (0, 1.0), (10_000, 4.0)):
@@ -128,6 +138,10 @@ def failing_calls(client: ResilientClient, count: int) -> int:
         (
             CALM + "dependencies = { pay = { idempotent = false, hedge = true } }",
             "dependencies.pay.hedge is on and it is not idempotent",
+        ),
+        (
+            CALM + "dependencies = { a = { hedge = true } }",
+            "dependencies.a.hedge is on and there is no [client.hedge]",
         ),
         (
             CALM.replace("1_000_000 }", "1_000_000, layers = [3, 3] }") + "dependencies.a = { }",

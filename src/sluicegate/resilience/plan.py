@@ -13,8 +13,15 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.kernels.backoff import DECORRELATED, ceiling_us
-from sluicegate.kernels.call_plan import all_of, call_odds, worst_attempts, worst_time_us
+from sluicegate.kernels.call_plan import (
+    ATTEMPTS_MAX,
+    all_of,
+    call_odds,
+    worst_attempts,
+    worst_time_us,
+)
 from sluicegate.policies.retry import RetrySettings
+from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.plan_settings import DependencySettings
 from sluicegate.resilience.settings import Resilience
 
@@ -27,7 +34,7 @@ class DependencyPlan(NamedTuple):
 
     name: str
     settings: DependencySettings
-    attempts: int  # of this client, at worst
+    attempts: int  # of this client, at worst, each with its hedges
     time_us: int  # of a call, at worst
     calls: int  # that reach it at worst, all layers together
     load: float  # attempts for each call on average
@@ -79,20 +86,29 @@ def _dependency_plan(name: str, one: DependencySettings, settings: Resilience) -
     if settings.plan.deadline_us:
         total_us = min(total_us, settings.plan.deadline_us)
     attempt_us = min(one.attempt_us or client.attempt_us, total_us)
+    hedges = _hedges(one, client)
     # A hedge that may be sent mends what one more attempt would, out of the same budget.
-    tries = attempts + (one.hedge and one.idempotent)
+    tries = min(attempts + (hedges > 0), ATTEMPTS_MAX)
+    most = attempts * (1 + hedges)
     odds = call_odds(1.0 - one.availability, tries, lasting=one.lasting, budget=budget)
     return DependencyPlan(
         name,
         one,
-        tries,
+        most,
         worst_time_us(attempt_us, _waits_us(client.retry, attempts), total_us),
-        worst_attempts((tries, *settings.plan.layers)),
+        most * worst_attempts(settings.plan.layers),
         odds.attempts,
         call_odds(1.0, tries, lasting=1.0, budget=budget).attempts,
         one.availability,
         1.0 - odds.failure,
     )
+
+
+def _hedges(one: DependencySettings, client: ClientSettings) -> int:
+    """Return how many may run beside each attempt."""
+    if not one.idempotent:
+        return 0
+    return int(one.hedge) if client.hedge is None else client.hedge.hedges_max
 
 
 def _waits_us(retry: RetrySettings, attempts: int) -> list[int]:
@@ -142,7 +158,7 @@ def _warnings(
         factors = " x ".join(str(attempts) for attempts in (most, *layers))
         yield (
             f"{len(repeating) + 1} layers repeat the same work: {factors} = "
-            f"{worst_attempts((most, *layers))} calls of the lowest for one at the top; let one "
+            f"{most * worst_attempts(layers)} calls of the lowest for one at the top; let one "
             "layer repeat, and the others pass `retry=0` on"
         )
 
@@ -158,6 +174,8 @@ def _dependency_warnings(plan: DependencyPlan, settings: Resilience) -> Iterator
         )
     if not one.idempotent and one.hedge:
         yield f"{path}.hedge is on and it is not idempotent: work would be done twice; take it off"
+    elif one.hedge and client.hedge is None:
+        yield f"{path}.hedge is on and there is no [client.hedge]: none is sent; give that table"
     total_us = min(client.timeout_us, one.timeout_us) if one.soft else client.timeout_us
     if settings.plan.deadline_us:
         total_us = min(total_us, settings.plan.deadline_us)

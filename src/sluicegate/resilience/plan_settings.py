@@ -35,7 +35,7 @@ class DependencySettings:
 
     For the plan alone: `count` alike ones, of which a single attempt succeeds with `availability`;
     the part `lasting` of its failures outlasts the call, so no repeat mends it. `hedge` sends a
-    late attempt a second time.
+    late attempt a second time, as a `[client.hedge]` does for all.
     """
 
     soft: bool = False
