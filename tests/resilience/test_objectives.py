@@ -65,6 +65,7 @@ def test_burn_rates_follow_the_windows() -> None:
         found.record("GET", "/page", 500 if number < 10 else 200, 1)
     rates = found.burn_rates()["GET /page"]
     assert rates == pytest.approx({"5m": 10.0, "30m": 10.0, "1h": 10.0, "6h": 10.0})
+    assert b'sluicegate_slo_allowed{objective="GET /page"} 0.001\n' in page(found.families())
     clock.advance(us=6 * MINUTE)
     rates = found.burn_rates()["GET /page"]
     assert rates == pytest.approx({"5m": 0.0, "30m": 10.0, "1h": 10.0, "6h": 10.0})

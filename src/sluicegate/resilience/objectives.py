@@ -59,6 +59,11 @@ class Objective:
             )
         within("objective.latency_us", self.latency_us, 0, WAIT_US_MAX)
 
+    @property
+    def allowed(self) -> float:
+        """The share that may fail; 0.001 of 0.999, and not what is next to it in binary."""
+        return round(1.0 - self.share, 12)
+
 
 @final
 class _Standing:
@@ -110,7 +115,7 @@ class Objectives:
         with self._lock:
             return {
                 one.objective.endpoint: {
-                    _window_name(window_us): burn(bad, total, 1.0 - one.objective.share)
+                    _window_name(window_us): burn(bad, total, one.objective.allowed)
                     for window_us, (bad, total) in zip(
                         WINDOWS_US, one.windows.counts(now_us), strict=True
                     )
@@ -125,7 +130,7 @@ class Objectives:
             label = ("objective", one.objective.endpoint)
             for outcome, count in (("good", one.good), ("bad", one.bad)):
                 requests.append(MetricSample("_total", (label, ("outcome", outcome)), count))
-            allowed.append(MetricSample("", (label,), 1.0 - one.objective.share))
+            allowed.append(MetricSample("", (label,), one.objective.allowed))
         rates = [
             MetricSample("", (("objective", endpoint), ("window", window)), rate)
             for endpoint, by_window in self.burn_rates().items()
