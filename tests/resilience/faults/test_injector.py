@@ -72,6 +72,7 @@ def test_health_is_spared() -> None:
         ("x-trial", "anything", True),
         ("x-trial", None, False),
         ("X-Trial=blue", "blue", True),
+        ("X-Trial = blue", "blue", True),
         ("x-trial=blue", "green", False),
     ],
 )
@@ -135,6 +136,10 @@ def test_draws_are_numbers_from_0_to_1() -> None:
         (
             {"rules": {"a": {"status": 200}}},
             "faults.rules.a.status: 200 cannot be used; give one that HTTP names",
+        ),
+        (
+            {"rules": {"a": {"header": "x trial", "abort": True}}},
+            "faults.rules.a.header: 'x trial' cannot be used; give a header's name",
         ),
         ({"rules": {"a": {"status": 500, "abort": True}}}, "give one of status, error and abort"),
         ({"rules": {"a b\n": {"abort": True}}}, "printable ASCII"),

@@ -90,8 +90,9 @@ class _ActiveRule:
         self.chance = chance
         self.met = 0
         self._match = re.compile(translate(rule.route)).match
-        header, _, self._value = rule.header.partition("=")
+        header, _, value = rule.header.partition("=")
         self._header = header.strip().lower()
+        self._value = value.strip()  # as a header's own is read
 
     def matches(self, route: str, headers: Headers) -> bool:
         if self._match(route) is None:

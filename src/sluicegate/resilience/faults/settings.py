@@ -12,6 +12,7 @@ delay_us = 300_000
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -31,6 +32,7 @@ DELAY_US_MAX: Final = 600_000_000
 RULES_MAX: Final = 100
 _STATUSES: Final = frozenset(int(status) for status in HTTPStatus if status >= 400)
 _NAME_CHARS_MAX: Final = 60
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @final
@@ -59,6 +61,8 @@ class FaultRule:
         check_ranges("fault", self)
         part_of("fault.share", self.share, 0.0, 1.0)
         one_of("fault.spread", self.spread, SPREADS)
+        if self.header and not _TOKEN.fullmatch(self.header.partition("=")[0].strip()):
+            raise BadValue("fault.header", self.header, "give a header's name, or name=value")
         if self.status and self.status not in _STATUSES:
             raise BadValue("fault.status", self.status, "give one that HTTP names, 400 to 599")
         ends = sum((self.status > 0, bool(self.error), self.abort))
