@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import final
 
 import httpx
 import pytest
@@ -223,3 +224,57 @@ def test_the_body_of_a_response_has_the_time_that_its_caller_gives(sync: bool) -
     assert attempt_s is not None
     assert attempt_s <= 0.2
     assert body_s == 30
+
+
+def test_whenever_a_caller_is_cancelled_the_pool_keeps_its_connections() -> None:
+    """httpcore loses one that is cancelled before it is used (encode/httpcore#1093)."""
+    client = made(breaker={"failures_in_row": 0, "failure_percent": 0})
+
+    async def story(url: str) -> None:
+        limits = httpx.Limits(max_connections=2)
+        below = httpx.AsyncHTTPTransport(verify=False, limits=limits)
+        above = AsyncResilientTransport(client, below)
+        async with httpx.AsyncClient(transport=above, timeout=2) as driver:
+            for turns in range(40):
+                callers = [asyncio.create_task(driver.get(url)) for _ in range(4)]
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                for caller in callers:
+                    caller.cancel()
+                await asyncio.gather(*callers, return_exceptions=True)
+            assert [(await driver.get(url)).text for _ in range(4)] == ["ok"] * 4
+
+    with serving(OK) as server:
+        asyncio.run(story(server.url))
+    assert holds_nothing(client)
+
+
+@final
+class SlowToClose(httpx.AsyncByteStream):
+    def __init__(self) -> None:
+        self.closing, self.may_close, self.closed = asyncio.Event(), asyncio.Event(), False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b""
+
+    async def aclose(self) -> None:
+        self.closing.set()
+        await self.may_close.wait()
+        self.closed = True
+
+
+def test_a_response_that_nobody_reads_is_closed_though_its_caller_leaves_meanwhile() -> None:
+    async def story() -> None:
+        body = SlowToClose()
+        below = httpx.MockTransport(lambda request: httpx.Response(503, stream=body))
+        async with httpx.AsyncClient(transport=AsyncResilientTransport(made(), below)) as driver:
+            caller = asyncio.create_task(driver.get("http://b/"))
+            await body.closing.wait()
+            caller.cancel()
+            await asyncio.wait([caller])
+            body.may_close.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert body.closed
+
+    asyncio.run(story())

@@ -13,6 +13,7 @@ The time of an attempt ends with the head of the response. Reading the body has 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import MissingPackage
@@ -26,6 +27,7 @@ from sluicegate.resilience.client.http_results import (
     request_of,
     result_of_response,
 )
+from sluicegate.resilience.client.httpx_pool import LostConnections
 from sluicegate.resilience.hosts.sources import split_host
 
 try:
@@ -97,6 +99,7 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
     ) -> None:
         self._client = client
         self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
+        self._lost = LostConnections(self._inner)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
@@ -108,9 +111,10 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
             own = _attempt_of(request, call)
             try:
                 head = await self._inner.handle_async_request(own)
-            except _UNSENDABLE:
-                raise
-            except httpx.TransportError as error:
+            except BaseException as error:
+                self._lost.reclaim()
+                if isinstance(error, _UNSENDABLE) or not isinstance(error, httpx.TransportError):
+                    raise
                 return _result_of_error(error)
             heads.append(head)
             _release_limits(own, request)
@@ -131,7 +135,12 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
             answer = answer_of(result)
             return answer
         finally:
-            await _close_all(heads, answer)
+            try:
+                await _close_all(heads, answer)
+            except asyncio.CancelledError:
+                if answer is not None:
+                    await _close_all([answer])
+                raise
 
     async def aclose(self) -> None:
         """Close the transport below."""
@@ -139,11 +148,11 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
 
 
 async def _close_all(heads: list[httpx.Response], but: httpx.Response | None = None) -> None:
-    """Give back the connections of responses that nobody reads."""
-    while heads:
-        head = heads.pop()
-        if head is not but:
-            await head.aclose()
+    """Give back the connections of what nobody reads, even if the caller leaves meanwhile."""
+    closing = [head.aclose() for head in heads if head is not but]
+    heads.clear()
+    if closing:
+        await asyncio.shield(asyncio.gather(*closing))
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
