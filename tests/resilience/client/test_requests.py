@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 import requests
+from urllib3.util import Timeout
 
 from sluicegate.contracts.errors import Refused
 from sluicegate.resilience.client.calls import ResilientClient
@@ -74,3 +76,13 @@ def test_a_url_that_cannot_be_sent_is_the_callers_own_fault() -> None:
     with session(client) as driver, pytest.raises(requests.exceptions.InvalidURL):
         driver.get("http://.example/")
     assert client.breaker.stats().inflight == 0
+
+
+@pytest.mark.parametrize("own", [None, 9.0, (9.0, None), Timeout(connect=9.0), Timeout(total=9.0)])
+def test_whatever_limits_a_caller_has_an_attempt_keeps_its_time(own: Any) -> None:
+    client = made(attempt_us=100_000)
+    with serving(OK, HANGS) as server, session(client) as driver:
+        assert driver.get(server.url, timeout=own).text == "ok"
+        with pytest.raises(requests.Timeout):
+            driver.post(server.url, timeout=own)
+        assert server.received == 2

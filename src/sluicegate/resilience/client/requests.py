@@ -30,6 +30,7 @@ try:
     import requests
     from requests.adapters import BaseAdapter, HTTPAdapter
     from urllib3.exceptions import NewConnectionError
+    from urllib3.util import Timeout
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "requests", "requests") from None
 
@@ -136,11 +137,16 @@ def _values_of(headers: Mapping[str, str | bytes]) -> FieldValues:
     return values
 
 
-def _bounded(timeout: Any, left_s: float) -> tuple[float, float]:
+def _bounded(timeout: Any, left_s: float) -> tuple[float, float] | Timeout:
     """The caller's own limits for connecting and for each read, held to what is left."""
-    connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     # requests refuses a limit of zero.
     left_s = max(left_s, 0.000_001)
+    if isinstance(timeout, Timeout):
+        total = timeout.total if isinstance(timeout.total, int | float) else left_s
+        bounded = timeout.clone()
+        bounded.total = min(total, left_s)
+        return bounded
+    connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     return (
         left_s if connect is None else min(connect, left_s),
         left_s if read is None else min(read, left_s),
