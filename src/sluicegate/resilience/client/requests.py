@@ -137,7 +137,7 @@ def _values_of(headers: Mapping[str, str | bytes]) -> FieldValues:
     return values
 
 
-def _bounded(timeout: Any, left_s: float) -> tuple[float, float] | Timeout:
+def _bounded(timeout: Any, left_s: float) -> Any:
     """The caller's own limits for connecting and for each read, held to what is left."""
     # requests refuses a limit of zero.
     left_s = max(left_s, 0.000_001)
