@@ -45,5 +45,17 @@ def check_ranges(policy: str, settings: Any) -> None:
 
 def wrong_setting(policy: str, error: ValueError) -> BadValue:
     """A kernel's refusal of a setting, with the path of the field in front."""
-    field, _, remedy = str(error).partition(" must be ")
-    return BadValue(f"{policy}.{field}", remedy.rpartition("not ")[2], f"it must be {remedy}")
+    field, _, rest = str(error).partition(" must be ")
+    bounds, _, value = rest.rpartition(", not ")
+    return BadValue(f"{policy}.{field}", _number(value), f"it must be {bounds or rest}")
+
+
+def _number(text: str) -> float | str:
+    """The number that a message has shown; the text, if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text

@@ -177,6 +177,10 @@ def test_settings_are_read_from_toml_and_a_wrong_one_is_named() -> None:
         ({"retry": {"attempts": [1.5, 1, 1, 1]}}, "client.retry.attempts"),
         ({"breaker": {"on_pressure": "open"}}, "client.breaker.on_pressure"),
         ({"throttle": {"multiplier": "2"}}, "client.throttle.multiplier"),
+        (
+            {"throttle": {"multiplier": 0.5}},
+            "client.throttle.multiplier: 0.5 cannot be used; it must be from 1 to 1000$",
+        ),
         ({"hedge": True}, r"client.hedge: True .* \[client.hedge\]"),
         ({"hedge": {"least_class": 1}}, "client.hedge.least_class"),
     ):
