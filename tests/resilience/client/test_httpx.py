@@ -263,10 +263,11 @@ class SlowToClose(httpx.AsyncByteStream):
         self.closed = True
 
 
-def test_a_response_that_nobody_reads_is_closed_though_its_caller_leaves_meanwhile() -> None:
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_response_is_closed_though_its_caller_leaves_meanwhile(status: int) -> None:
     async def story() -> None:
         body = SlowToClose()
-        below = httpx.MockTransport(lambda request: httpx.Response(503, stream=body))
+        below = httpx.MockTransport(lambda request: httpx.Response(status, stream=body))
         async with httpx.AsyncClient(transport=AsyncResilientTransport(made(), below)) as driver:
             caller = asyncio.create_task(driver.get("http://b/"))
             await body.closing.wait()

@@ -27,7 +27,7 @@ from sluicegate.resilience.client.http_results import (
     request_of,
     result_of_response,
 )
-from sluicegate.resilience.client.httpx_pool import LostConnections
+from sluicegate.resilience.client.httpx_pool import ClosedForSure, LostConnections
 from sluicegate.resilience.hosts.sources import split_host
 
 try:
@@ -116,6 +116,7 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
                 if isinstance(error, _UNSENDABLE) or not isinstance(error, httpx.TransportError):
                     raise
                 return _result_of_error(error)
+            head.stream = ClosedForSure(cast("httpx.AsyncByteStream", head.stream))
             heads.append(head)
             _release_limits(own, request)
             return _result_of(head)
@@ -148,11 +149,11 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
 
 
 async def _close_all(heads: list[httpx.Response], but: httpx.Response | None = None) -> None:
-    """Give back the connections of what nobody reads, even if the caller leaves meanwhile."""
+    """Give back the connections of responses that nobody reads."""
     closing = [head.aclose() for head in heads if head is not but]
     heads.clear()
     if closing:
-        await asyncio.shield(asyncio.gather(*closing))
+        await asyncio.gather(*closing)
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:

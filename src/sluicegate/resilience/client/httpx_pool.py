@@ -1,4 +1,4 @@
-"""httpx pool: takes connections back that httpcore loses where an attempt is given up.
+"""httpx pool: takes connections back that httpcore loses where a request is given up.
 
 A request that is cancelled, or times out, after its pool has given it a new connection and before
 it has begun to use it, leaves that connection behind: neither closed nor free, and nobody's. Once
@@ -8,11 +8,15 @@ lost, comes to that soon: 200 attempts of 10 ms to a busy server lost all of 20 
 
 What a pool has in use belongs to one of its requests. So what does not, and is neither idle nor
 closed, is lost; it leaves the pool and is closed. Pools of another form are left alone.
+
+A response whose caller is cancelled while it is being closed is lost with its connection, too: its
+closing goes on here.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Final, final
 
 from sluicegate.contracts.errors import MissingPackage
@@ -55,6 +59,24 @@ class LostConnections:
         task = asyncio.create_task(pool._close_connections(lost))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+@final
+class ClosedForSure(httpx.AsyncByteStream):
+    """The body of a response, which is closed to the end once that has begun."""
+
+    def __init__(self, inner: httpx.AsyncByteStream) -> None:
+        self._inner = inner
+        self._closing: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._inner.__aiter__()
+
+    async def aclose(self) -> None:
+        """Close it; who is cancelled meanwhile does not wait for that."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._inner.aclose())
+        await asyncio.shield(self._closing)
 
 
 def _is_busy(connection: Any) -> bool:
