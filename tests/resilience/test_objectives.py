@@ -73,6 +73,24 @@ def test_burn_rates_follow_the_windows() -> None:
     assert set(found.burn_rates()["GET /page"].values()) == {0.0}
 
 
+@pytest.mark.parametrize(("message", "bad"), [("http.request", 1), ("http.disconnect", 0)])
+def test_no_answer_is_a_failure_unless_its_caller_has_left(message: str, bad: int) -> None:
+    found, _ = objectives()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+
+    async def receive() -> Any:
+        return {"type": message}
+
+    async def nothing(message: Any) -> None:
+        """Take it."""
+
+    scope = {"type": "http", "method": "GET", "path": "/page"}
+    asyncio.run(measure(app, found)(scope, receive, nothing))
+    assert [sample.value for sample in found.families()[0].samples[:2]] == [0, bad]
+
+
 def test_an_application_is_counted_when_its_answer_begins() -> None:
     found, clock = objectives()
 

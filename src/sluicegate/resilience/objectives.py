@@ -4,9 +4,10 @@
     app = measure(protect(app, settings), objectives)
 
 A request goes well if its answer begins with a status below 500 within `latency_us`. What is the
-caller's own fault (400 to 499, quotas included) counts for nobody. An endpoint is a method and a
-path, in which `*` stands for anything; the first objective that matches counts. Measured outside of
-the protection, refusals of overload are failures, as they are to whoever asked.
+caller's own fault (400 to 499, quotas included) counts for nobody, and neither does one that is not
+answered because its caller has left. An endpoint is a method and a path, in which `*` stands for
+anything; the first objective that matches counts. Measured outside of the protection, refusals of
+overload are failures, as they are to whoever asked.
 
 Counts go to the metrics as they are, so that Prometheus adds up workers; the burn rates beside them
 are those of this process. Bounds: `OBJECTIVES_MAX`, each a ring of `kernels/burn_rate.py`. May be
@@ -154,8 +155,15 @@ class MeasuredApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve it, and count how it went once its answer begins."""
         if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        began_us, status = self.objectives.clock.now_us(), 0
+            await self.app(scope, receive, send)
+            return
+        began_us, status, left = self.objectives.clock.now_us(), 0, False
+
+        async def heard() -> Message:
+            nonlocal left
+            message: Message = await receive()
+            left = left or message["type"] == "http.disconnect"
+            return message
 
         def watched(message: Message) -> Awaitable[None]:
             nonlocal status
@@ -166,11 +174,13 @@ class MeasuredApp:
             return sent
 
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, heard, watched)
         except Exception:
             if not status:
                 self._record(scope, 0, began_us)
             raise
+        if not status and not left:  # its server answers 500
+            self._record(scope, 0, began_us)
 
     def _record(self, scope: Any, status: int, began_us: int) -> None:
         took_us = self.objectives.clock.now_us() - began_us
