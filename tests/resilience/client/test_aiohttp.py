@@ -118,5 +118,5 @@ def test_nothing_is_sent_once_the_callers_own_time_is_over() -> None:
     with serving(HANGS) as server:
         with pytest.raises(TimeoutError):
             send(client, server.url, timeout=aiohttp.ClientTimeout(total=0.2))
-        assert server.received == 1
+        assert server.received <= 1
     assert client.retry.stats().attempts == 1

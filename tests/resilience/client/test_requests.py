@@ -80,7 +80,7 @@ def test_a_url_that_cannot_be_sent_is_the_callers_own_fault() -> None:
 
 @pytest.mark.parametrize("own", [None, 9.0, (9.0, None), Timeout(connect=9.0), Timeout(total=9.0)])
 def test_whatever_limits_a_caller_has_an_attempt_keeps_its_time(own: Any) -> None:
-    client = made(attempt_us=100_000)
+    client = made(attempt_us=400_000)
     with serving(OK, HANGS) as server, session(client) as driver:
         assert driver.get(server.url, timeout=own).text == "ok"
         with pytest.raises(requests.Timeout):
