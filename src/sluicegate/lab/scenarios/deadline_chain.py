@@ -14,11 +14,11 @@ grows until deadlines end it, and what is refused there has had two hops of work
 seeds that wasted 0.022 once (seed 52050), the median answer took 375 ms, and no quantile of what
 the way takes would have helped: those who are refused tell the first hop nothing about it.
 
-All hops have the settings that come, and eight places for each worker. With three, one for each
-hop, 0.90 of what is possible is answered, for chance leaves some hop without work; with six 0.98,
-with eight 0.99. More is no better: a line that takes as long as callers wait serves nobody.
+All hops have the settings that come, and twelve places for each worker. With three, one for each
+hop, 0.90 of what is possible is answered, for chance leaves some hop without work; with six 0.97 to
+0.98, with twelve 0.98 to 1. Far more is no better: a line as long as callers wait serves nobody.
 
-Chance alone makes a hop's 16,000 units 0.8% longer or shorter, and of three hops the slowest
+Chance alone makes a hop's 32,000 units 0.6% longer or shorter, and of three hops the slowest
 counts: the others stand idle for the difference, whoever guards them. So goodput is a share of what
 the slowest allows with the work that was drawn (0.981 to 0.998 of all three).
 
@@ -66,11 +66,11 @@ class Hops:
 
     hops: tuple[str, ...] = ("edge", "api", "store")
     workers: int = 16  # each
-    places_each: int = 8  # for each worker
+    places_each: int = 12  # for each worker
     service: Duration = Exponential(10_000.0)  # noqa: RUF009 - frozen
     load: float = 2.0
     timeout_us: int = 500_000
-    span_us: int = 12_000_000
+    span_us: int = 22_000_000
     warm_us: int = 2_000_000
 
     def __post_init__(self) -> None:
@@ -298,9 +298,9 @@ SCENARIO: Final = Scenario(
     ours="protect",
     must_fail=("fifo", "seed-expired", "without-queue"),
     own_settings={
-        "queue.places eight for each worker": "a place is kept until the answer: it is for "
+        "queue.places twelve for each worker": "a place is kept until the answer: it is for "
         "whoever sets up a service to say how many may be on their way, behind it included; six "
-        "for each answer 0.98 of what is possible, one for each hop 0.90",
+        "for each answer 0.97 of what is possible, one for each hop 0.90",
     },
     goals=(
         Goal(figure="wasted", at_most=0.01, cases=("500 ms",)),
