@@ -14,9 +14,14 @@ when one of a ladder of windows shows more than can be explained otherwise:
 24 s window, at 10 a second 19%). A short window sees a great excess at once, a long one a small
 excess in time. Until one of them does, the factor is 0, however close the account comes.
 
+One more window has no fixed length: the *run*, since the account last was within its rate, as a
+bucket knows it that drains at L. It begins with the excess, so nothing from before dilutes it, and
+it is as long as the excess is old: at 1.2 L it shows after 6 s at 1,000 a second and after 10 s at
+100, where windows of 8 s and 24 s show it after 7 s and 20 s; and 2 L passes 0.35 s of L beyond B,
+not 0.65 s. It begins anew after 24 s, when a window is as good.
+
 Whoever is over has spent its burst, so while it is, B explains nothing: at 1.2 L a window of 8 s
-shows hardly more than B explains, and the factor would come and go for as long as a longer one
-needs to fill (at 1,000 a second until 12 s after the step, now until 7 s; 5 s of them conform).
+shows hardly more than B explains, and the factor would come and go.
 
 **How much.** R is the rate of the longest window that no shorter one contradicts, where to
 contradict is to differ by more than `sigmas` and `delay` explain. A window that a shorter one shows
@@ -54,8 +59,8 @@ settled, in seconds of L, of which one is the burst (the test's simulation, 20 m
     above L                2.6              2.7                       3.1
 
 A node that has just fallen silent may be cut off and go on with what it admitted. So an account
-that is rejected is judged by what the others may have, for `DOUBTED_US`: then it is known what
-has become of the node.
+that is rejected, or was until the silence began, is judged by what the others may have, for
+`DOUBTED_US`: then it is known what has become of the node.
 
 A master that has just been given an account (`term` one higher where it began too), or has not
 heard of it for `valid_us`, for another one may have had it, has no history of it: for `warm_us` it
@@ -64,7 +69,8 @@ does when a node comes that has not heard it yet, from the other side of a parti
 missing counts (lost reports) are added with the next one it hears, but of what is older than a
 second no more than a second's share, or the end of a partition would look like a flood.
 
-Cost: an addition to each of 5 rings an account and report; a factor at most every `decide_us`.
+Cost: an addition to each of 5 rings and to the run, an account and report; a factor at most every
+`decide_us`.
 Bounds: `accounts_max` accounts (what comes above is not suppressed, and counted), `nodes_max` nodes
 (likewise). Who was idle for `idle_us` is forgotten.
 """
@@ -198,7 +204,11 @@ class _Account:
         "inherited_until_us",
         "last_counts",
         "mean",
+        "over_us",
         "per_s",
+        "run",
+        "run_since_us",
+        "run_us",
         "used_us",
         "warm_until_us",
         "windows",
@@ -222,6 +232,10 @@ class _Account:
         self.excess = 0.0  # what was admitted beyond the rate, in messages
         self.excess_us = 0
         self.held = False  # found over, and its excess is neither made up nor past
+        self.over_us = -SPAN_US_MAX  # when it last was
+        self.run = 0.0  # what was attempted beyond the rate since it last was within it
+        self.run_us = 0
+        self.run_since_us = 0
         self.inherited = 0.0
         self.inherited_until_us = 0
         self.warm_until_us = 0  # until when every node's word is inherited
@@ -239,10 +253,23 @@ class _Account:
 
     def add(self, count: int, now_us: int) -> None:
         """Count what was attempted."""
+        self.run = max(self.run - self.per_s * max(now_us - self.run_us, 0) / SECOND_US, 0.0)
+        self.run_us = max(now_us, self.run_us)
+        if self.run == 0.0 or now_us - self.run_since_us > WINDOWS_US[0]:
+            self.run, self.run_since_us = 0.0, now_us
+        self.run += count
         for window in self.windows:
             window.add(count, now_us)
         if self.mean is not None:
             self.mean.add(count, now_us)
+
+    def run_at(self, now_us: int) -> tuple[float, float]:
+        """What was attempted since the run began, and the seconds since then; 0 if it is over."""
+        beyond = self.run - self.per_s * max(now_us - self.run_us, 0) / SECOND_US
+        if beyond <= 0.0:
+            return 0.0, 0.0
+        span_s = max(now_us - self.run_since_us, 0) / SECOND_US
+        return beyond + self.per_s * span_s, span_s
 
 
 @final
@@ -496,7 +523,11 @@ class SuppressMaster:
 
     def _decide(self, account: _Account, now_us: int) -> float:
         per_s, burst, share = float(account.per_s), account.burst, self._live_share
-        if account.factor > 0.0 and self._doubted_share < 1.0 and not self._minority:
+        doubted = self._doubted_share < 1.0 and not self._minority
+        spent = account.factor > 0.0
+        if doubted and now_us - account.over_us < 2 * self.settings.silent_us:
+            spent = True  # a silence is noticed late: what is heard since is not all there was
+        if spent and doubted:
             # Until it is known whether they are cut off: they may go on with their part.
             per_s, share = per_s * self._doubted_share, share / self._doubted_share
         if self._minority:
@@ -512,8 +543,9 @@ class SuppressMaster:
             return exact_factor(count * SECOND_US / span_us, per_s, allowance)
         over, rate = estimate(
             account.windows,
+            account.run_at(now_us),
             per_s,
-            burst if account.factor == 0.0 else 0,  # whoever is over has spent it
+            0 if spent else burst,  # whoever is over has spent it
             now_us,
             delay_us=self.settings.delay_us,
             sigmas=self.settings.sigmas,
@@ -524,15 +556,29 @@ class SuppressMaster:
         elif over:
             account.held = True
         if account.held:
-            mean = self._mean_beyond(account, per_s, now_us)
-            if over:
-                rate = max(rate, mean)
-            elif mean > 0.0:
-                over = True
-                rate = mean * (1.0 + EXCESS_GAIN * (account.excess - burst) / per_s)
-            else:
-                account.held = False
-        return exact_factor(rate, per_s * share) if over else 0.0
+            over, rate = self._hold(account, over, rate, (per_s, burst), now_us)
+        if over:
+            account.over_us = now_us
+            return exact_factor(rate, per_s * share)
+        return 0.0
+
+    def _hold(
+        self,
+        account: _Account,
+        over: bool,
+        rate: float,
+        limit: tuple[float, int],
+        now_us: int,
+    ) -> tuple[bool, float]:
+        """The estimate of an account that is held between pulses, which may end with it."""
+        per_s, burst = limit
+        mean = self._mean_beyond(account, per_s, now_us)
+        if over:
+            return True, max(rate, mean)
+        if mean > 0.0:
+            return True, mean * (1.0 + EXCESS_GAIN * (account.excess - burst) / per_s)
+        account.held = False
+        return False, rate
 
     def _mean_beyond(self, account: _Account, per_s: float, now_us: int) -> float:
         """The higher mean of those beyond the limit and chance; 0 where none is."""
@@ -581,6 +627,7 @@ def _span_us(window: SlotRing, now_us: int) -> int:
 
 def estimate(
     windows: list[SlotRing],
+    run: tuple[float, float],
     per_s: float,
     burst: int,
     now_us: int,
@@ -588,19 +635,26 @@ def estimate(
     delay_us: int,
     sigmas: float,
 ) -> tuple[bool, float]:
-    """Whether any window shows more than (L, B) explains, and the rate that is to be believed."""
-    over = False
-    rate = 0.0
-    first = True
-    delay_s = delay_us / SECOND_US
+    """Whether any window shows more than (L, B) explains, and the rate that is to be believed.
+
+    `run` is one more window, a count and its seconds, that stands where its length puts it.
+    """
+    counts: list[tuple[float, float]] = []
+    waiting = True
     for window in windows:
         window.advance(now_us)
         span_s = _span_us(window, now_us) / SECOND_US
-        count = window.total
+        if waiting and span_s < run[1]:
+            counts.append(run)
+            waiting = False
+        counts.append((float(window.total), span_s))
+    over = False
+    rate = -1.0
+    delay_s = delay_us / SECOND_US
+    for count, span_s in counts:
         explained = per_s * (span_s + delay_s) + burst + sigmas * sqrt(per_s * span_s)
-        if first:
+        if rate < 0.0:
             rate = count / span_s
-            first = False
         else:
             expected = rate * span_s
             doubt = rate * delay_s + sigmas * sqrt(max(expected, 1.0))
