@@ -8,7 +8,8 @@ an exponential gap has no memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, final
 
@@ -80,6 +81,10 @@ class Steps:
             raise BadValue("steps", self.steps, "begin at 0 and go on in ascending order")
         for _, per_s in self.steps:
             _check_rate("steps", per_s)
+
+    def per_s_at(self, at_us: int) -> float:
+        """The rate at that instant."""
+        return self.steps[bisect_right(self.steps, at_us, key=lambda step: step[0]) - 1][1]
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
         """Yield when they come."""
@@ -201,6 +206,18 @@ def _poisson_us(chance: Chance, per_s: float, at_us: float, end_us: float) -> It
         if at_us >= end_us:
             return
         yield int(at_us)
+
+
+def poisson_count(mean: float, draw: Callable[[], float]) -> int:
+    """How many come where `mean` do on average; from 50 on by the normal distribution."""
+    if mean >= 50.0:
+        normal = math.sqrt(-2.0 * math.log(1.0 - draw())) * math.cos(2.0 * math.pi * draw())
+        return max(round(mean + math.sqrt(mean) * normal), 0)
+    count, left = 0, draw()
+    none = math.exp(-mean)
+    while left > none:
+        count, left = count + 1, left * draw()
+    return count
 
 
 def _check_time(field: str, us: int) -> None:

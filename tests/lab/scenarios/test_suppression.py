@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.arrivals import Even, Steps
+from sluicegate.lab.arrivals import Even, Steps, poisson_count
 from sluicegate.lab.baselines.account_schemes import fixed_shares, no_suppression
+from sluicegate.lab.rigs.account_steps import (
+    AccountSteps,
+    play_steps,
+    shown_us,
+    spent_us,
+    step_figures,
+)
 from sluicegate.lab.rigs.accounts import (
+    BUCKET_US,
     PER_S,
     AccountRig,
     AccountRun,
@@ -27,6 +35,7 @@ from sluicegate.testing import SeededChance
 
 S = 1_000_000
 L = 400
+STEP_GOALS = ("late_s", "beyond_s", "moved_s", "off")
 RIG = AccountRig(arrivals=Even(L), per_s=L, nodes=4, span_us=4 * S)
 STEP = replace(
     RIG,
@@ -112,6 +121,67 @@ def test_nodes_that_are_cut_off_keep_their_limit_without_a_word() -> None:
     uncut = play(replace(SURGE, parted_us=None), suppressing(), 1)
     assert uncut.admitted[: 2 * PER_S] == cut.admitted[: 2 * PER_S]
     assert uncut.admitted != cut.admitted
+
+
+def test_what_comes_in_batches_is_as_much_as_what_comes_by_itself() -> None:
+    steps = replace(RIG, arrivals=Steps(((0, L), (2 * S, 3 * L))), batch_us=10_000)
+    runs = [play(rig, no_suppression, 1) for rig in (steps, replace(steps, batch_us=0))]
+    for begin_s, end_s, limits in ((0, 2, 1), (2, 4, 3)):
+        for run in runs:
+            count = sum(run.attempted[begin_s * PER_S : end_s * PER_S])
+            assert count == pytest.approx(2 * limits * L, rel=0.1)
+    with pytest.raises(BadValue, match="batch_us"):
+        replace(steps, arrivals=Even(L))
+
+
+@pytest.mark.parametrize("mean", [0.3, 7.0, 60.0])
+def test_counts_have_poissons_mean_and_variance(mean: float) -> None:
+    draw = SeededChance(1).draw
+    counts = [poisson_count(mean, draw) for _ in range(4_000)]
+    found = sum(counts) / len(counts)
+    assert found == pytest.approx(mean, rel=0.05)
+    assert sum((count - found) ** 2 for count in counts) / len(counts) == pytest.approx(
+        mean, rel=0.1
+    )
+
+
+def test_a_step_is_spent_by_the_burst_and_shown_when_chance_explains_it_no_more() -> None:
+    rig = AccountSteps(per_s=L).rig(1.5)
+    run = AccountRun(rig.span_us)
+    run.attempted[rig.step_us // BUCKET_US :] = [30] * (len(run.attempted) - 3 * PER_S)
+    run.admitted[:] = run.attempted
+    assert spent_us(rig, run) - rig.step_us == pytest.approx(2.0 * S, abs=0.11 * S)
+    # 0.5 t > 1 + 3 sqrt(t / 400)
+    assert shown_us(rig, run) - rig.step_us == pytest.approx(2.5 * S, abs=0.11 * S)
+    found = step_figures(rig, run)
+    assert found["late_s"] == found["moved_s"] == float("inf"), "1.5 limits pass in every second"
+    assert found["beyond_s"] > 4
+    assert found["off"] > 0.4
+    first = shown_us(rig, run) // BUCKET_US + PER_S
+    run.admitted[first:] = [20] * (len(run.admitted) - first)
+    found = step_figures(rig, run)
+    assert 0 < found["late_s"] < found["spent_late_s"] < 2
+    assert found["moved_s"] == found["off"] == 0
+
+
+def test_a_step_needs_a_number_of_limits() -> None:
+    with pytest.raises(BadValue, match="times"):
+        AccountSteps(per_s=L, times=(1.0,))
+
+
+def test_a_step_of_any_size_is_held_as_soon_as_it_can_be_told_from_chance() -> None:
+    rig = AccountSteps(per_s=100, times=(1.2, 3.0))
+    small = replace(
+        SCENARIO,
+        rigs={"steps": rig},
+        goals=tuple(
+            replace(goal, cases=()) for goal in SCENARIO.goals if goal.figure in STEP_GOALS
+        ),
+    )
+    assert run_trials(small, [SCENARIO.ours], range(2)).meets_goals(SCENARIO.ours)
+    for name in SCENARIO.must_fail:
+        assert not run_trials(small, [name], range(1)).meets_goals(name), name
+    assert len(SCENARIO.curves(rig, play_steps(rig, no_suppression, 1))["attempted"]) > 50
 
 
 @pytest.mark.parametrize(("field", "value"), [("nodes", 0), ("cut", 4), ("hot", ((1, 0),))])

@@ -53,7 +53,7 @@ class _SilentMaster:
 class _OpenNode:
     """Admits everything."""
 
-    def admit(self, now_us: int) -> bool:
+    def admit(self, now_us: int, cost: int = 1) -> bool:
         return True
 
     def report(self, now_us: int) -> None:
@@ -70,8 +70,8 @@ class _FixedShareNode:
     def __init__(self, per_s: int, nodes: int) -> None:
         self._bucket = TokenBucket(per_s, nodes * SECOND_US, max(per_s // nodes, 1))
 
-    def admit(self, now_us: int) -> bool:
-        return self._bucket.take(1, now_us).allowed
+    def admit(self, now_us: int, cost: int = 1) -> bool:
+        return self._bucket.take(cost, now_us).allowed
 
     def report(self, now_us: int) -> None:
         return None
@@ -102,12 +102,12 @@ class _DemandShareNode:
         self._tokens = per_s * self._share
         self._at_us = 0
 
-    def admit(self, now_us: int) -> bool:
-        self._attempts.add(1, now_us)  # refused or not
+    def admit(self, now_us: int, cost: int = 1) -> bool:
+        self._attempts.add(cost, now_us)  # refused or not
         self._fill(now_us)
-        if self._tokens < 1.0:
+        if self._tokens < cost:
             return False
-        self._tokens -= 1.0
+        self._tokens -= cost
         return True
 
     def report(self, now_us: int) -> _Demand:

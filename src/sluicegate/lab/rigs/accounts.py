@@ -21,10 +21,10 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.suppression import FactorMessage, SuppressReport
-from sluicegate.lab.arrivals import Arrivals
+from sluicegate.lab.arrivals import Arrivals, Steps, poisson_count
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.network import Network, NetworkLink
-from sluicegate.lab.scenario import Curves, Figures, candidate_maker
+from sluicegate.lab.scenario import Curves, Figures
 from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
 from sluicegate.policies.suppress import Suppress, SuppressSettings
@@ -53,12 +53,15 @@ GOSSIP: Final = NetworkLink(delay=Exponential(10_000.0), loss=0.01, reorder=0.01
 class AccountRig:
     """An account with a limit of `per_s` and one second's burst, on `nodes` nodes.
 
-    `hot` says from when on which node is the hottest; the others follow in a ring. While the
-    network is parted, `cut` nodes, the hottest of the moment among them, receive and send nothing.
+    With `batch_us`, what comes to a node in so long is one operation of that cost: a Poisson count,
+    as if each had come by itself, so a high rate is played in few operations. `hot` says from when
+    on which node is the hottest; the others follow in a ring. While the network is parted, `cut`
+    nodes, the hottest of the moment among them, receive and send nothing.
     """
 
     arrivals: Arrivals
     per_s: int = 1_000
+    batch_us: int = 0
     nodes: int = 20
     skew: float = 1.0
     hot: tuple[tuple[int, int], ...] = ((0, 0),)
@@ -77,6 +80,8 @@ class AccountRig:
         begins = [begin_us for begin_us, _ in self.hot]
         if not begins or begins[0] != 0 or begins != sorted(set(begins)):
             raise BadValue("hot", self.hot, "begin at 0 and go on in ascending order")
+        if self.batch_us and not isinstance(self.arrivals, Steps):
+            raise BadValue("batch_us", self.batch_us, "give arrivals in Steps, or no batches")
 
     def hot_at(self, at_us: int) -> int:
         """The hottest node at that instant."""
@@ -119,7 +124,7 @@ class ConformingArrivals:
 class _Node(Protocol):
     """A node's side."""
 
-    def admit(self, now_us: int) -> bool: ...
+    def admit(self, now_us: int, cost: int = 1) -> bool: ...
 
     def report(self, now_us: int) -> object | None: ...
 
@@ -184,7 +189,8 @@ class _Cluster:
         self._master = scheme.master(rig, world)
         self._pick = world.chance("nodes").draw
         weights = [1 / (rank + 1) ** rig.skew for rank in range(rig.nodes)]
-        self._limits = [part / sum(weights) for part in accumulate(weights)]
+        self._shares = [weight / sum(weights) for weight in weights]
+        self._limits = [*accumulate(self._shares)]
         self._instants = rig.arrivals.instants_us(world.chance("arrivals"))
         self.run = AccountRun(rig.span_us)
 
@@ -199,7 +205,10 @@ class _Cluster:
             begin_us, end_us = self._rig.parted_us
             self._world.call_at_us(begin_us, self._cut_off)
             self._world.call_at_us(end_us, self._network.heal)
-        self._next()
+        if self._rig.batch_us:
+            self._batch(self._rig.batch_us)
+        else:
+            self._next()
 
     def _next(self) -> None:
         at_us = next(self._instants, self._rig.span_us)
@@ -208,14 +217,32 @@ class _Cluster:
 
     def _arrive(self, at_us: int) -> None:
         rank = bisect_right(self._limits, self._pick())
-        number = (self._rig.hot_at(at_us) + min(rank, self._rig.nodes - 1)) % self._rig.nodes
+        self._attempt(min(rank, self._rig.nodes - 1), 1, at_us)
+        self._next()
+
+    def _batch(self, at_us: int) -> None:
+        """Attempt at each node what has come there since the last time."""
+        rig = self._rig
+        if at_us > self._world.elapsed_us:
+            self._world.call_at_us(at_us, self._batch, at_us)
+            return
+        assert isinstance(rig.arrivals, Steps)
+        mean = rig.arrivals.per_s_at(at_us - 1) * rig.batch_us / SECOND_US
+        for rank, share in enumerate(self._shares):
+            cost = poisson_count(mean * share, self._pick)
+            if cost > 0:
+                self._attempt(rank, cost, at_us - 1)
+        if at_us + rig.batch_us < rig.span_us:
+            self._world.call_at_us(at_us + rig.batch_us, self._batch, at_us + rig.batch_us)
+
+    def _attempt(self, rank: int, cost: int, at_us: int) -> None:
+        number = (self._rig.hot_at(at_us) + rank) % self._rig.nodes
         bucket = at_us // BUCKET_US
-        self.run.attempted[bucket] += 1
-        if self._nodes[number].admit(self._world.clock.now_us()):
-            self.run.admitted[bucket] += 1
+        self.run.attempted[bucket] += cost
+        if self._nodes[number].admit(self._world.clock.now_us(), cost):
+            self.run.admitted[bucket] += cost
         else:
             self.run.refused_last_us = at_us
-        self._next()
 
     def _tick(self, number: int) -> None:
         report = self._nodes[number].report(self._world.clock.now_us())
@@ -269,9 +296,10 @@ class SuppressingNode:
     ) -> None:
         self._policy = Suppress(name, 1, chance, settings, limit_of)
 
-    def admit(self, now_us: int) -> bool:
+    def admit(self, now_us: int, cost: int = 1) -> bool:
         """Admit one operation, which ends at once."""
-        return not isinstance(self._policy.admit(_OPERATION, now_us), Decision)
+        request = _OPERATION if cost == 1 else Request("operation", caller=ACCOUNT, cost=cost)
+        return not isinstance(self._policy.admit(request, now_us), Decision)
 
     def report(self, now_us: int) -> SuppressReport | None:
         """Return the policy's report, if it has one."""
@@ -417,6 +445,3 @@ def curves(rig: AccountRig, run: AccountRun) -> Curves:
         ]
 
     return {"attempted": line(run.attempted), "admitted": line(run.admitted)}
-
-
-candidate: Final = candidate_maker(play)

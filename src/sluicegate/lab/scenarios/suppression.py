@@ -5,15 +5,18 @@ count of the last 24 seconds the account gets away with 50 seconds' worth and pa
 it has stopped; by a count of what was accepted in them it swings from all to nothing for as long as
 the deluge lasts (`seed-linear`, the source's first attempt); held to a fixed share each, it cannot
 use what it has paid for. The goal is to settle within three seconds on the limit, to let go within
-five, to stay below 1.5 limits when nodes are cut off (a surge meanwhile: to settle there as soon
-and with no more overshoot), and never to touch an account that conforms to its limit L and its
-burst B, a second of L.
+five, to do so after a step of any size, from 1.2 times the limit on, at 100 to 100,000 a second,
+where it may be told from a burst and from chance (`rigs/account_steps.py`), and where the traffic
+moves to other nodes, to stay below 1.5 limits when nodes are cut off (a surge meanwhile: to settle
+there as soon and with no more overshoot), and never to touch an account that conforms to its limit
+L and its burst B, a second of L.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from math import sqrt
+from typing import Final, TypeAlias
 
 from sluicegate.lab.arrivals import Poisson, Steps
 from sluicegate.lab.baselines.account_schemes import (
@@ -23,6 +26,7 @@ from sluicegate.lab.baselines.account_schemes import (
     two_speed,
 )
 from sluicegate.lab.goals import Goal
+from sluicegate.lab.rigs.account_steps import SIGMAS, AccountSteps, measure_steps, play_steps
 from sluicegate.lab.rigs.accounts import (
     FIRST_MASTER,
     SEED_MASTER,
@@ -30,13 +34,22 @@ from sluicegate.lab.rigs.accounts import (
     SHARES_MASTER,
     SHARES_NODE,
     AccountRig,
+    AccountRun,
+    AccountScheme,
     ConformingArrivals,
-    candidate,
     curves,
     measure,
+    play,
     suppressing,
 )
-from sluicegate.lab.scenario import OVER_TIME, PlotSpec, Scenario
+from sluicegate.lab.scenario import (
+    OVER_TIME,
+    Curves,
+    Figures,
+    PlotSpec,
+    Scenario,
+    candidate_maker,
+)
 
 SECOND: Final = 1_000_000
 L: Final = 1_000
@@ -76,7 +89,49 @@ DELUGE: Final = AccountRig(
     span_us=100 * SECOND,
 )
 
-SCENARIO: Final = Scenario(
+BATCH_US: Final = 10_000
+STEPS: Final = {
+    "steps-100": AccountSteps(per_s=100),
+    "steps-1k": AccountSteps(per_s=1_000, batch_us=BATCH_US),
+    "steps-10k": AccountSteps(per_s=10_000, batch_us=BATCH_US),
+    "steps-100k": AccountSteps(per_s=100_000, batch_us=BATCH_US),
+}
+CONFORMING: Final = ("poisson", "bursts", "poisson-100", "bursts-100")
+
+Played: TypeAlias = AccountRun | list[AccountRun]
+
+
+def _play(rig: AccountRig | AccountSteps, scheme: AccountScheme, seed: int) -> Played:
+    if isinstance(rig, AccountSteps):
+        return play_steps(rig, scheme, seed)
+    return play(rig, scheme, seed)
+
+
+def _measure(rig: AccountRig | AccountSteps, played: Played) -> Figures:
+    if isinstance(rig, AccountSteps):
+        assert isinstance(played, list)
+        return measure_steps(rig, played)
+    assert isinstance(played, AccountRun)
+    return measure(rig, played)
+
+
+def _curves(rig: AccountRig | AccountSteps, played: Played) -> Curves:
+    """Of several steps, the smallest."""
+    if isinstance(rig, AccountSteps):
+        assert isinstance(played, list)
+        return curves(rig.rig(rig.times[0]), played[0])
+    assert isinstance(played, AccountRun)
+    return curves(rig, played)
+
+
+def _beyond_s(rig: AccountSteps) -> float:
+    """Two limit-seconds, and three sigmas of chance in one."""
+    return 2.0 + SIGMAS / sqrt(rig.per_s)
+
+
+candidate: Final = candidate_maker(_play)
+
+SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
     number=18,
     name="suppression",
     title="An account's limit across twenty nodes, without a store",
@@ -88,6 +143,11 @@ SCENARIO: Final = Scenario(
         "deluge": DELUGE,
         "poisson": POISSON,
         "bursts": replace(POISSON, arrivals=ConformingArrivals(per_s=L, burst=L)),
+        "poisson-100": replace(POISSON, arrivals=Poisson(99.0), per_s=100),
+        "bursts-100": replace(
+            POISSON, arrivals=ConformingArrivals(per_s=100, burst=100), per_s=100
+        ),
+        **STEPS,
     },
     candidates={
         "ladder": candidate(suppressing()),
@@ -112,10 +172,15 @@ SCENARIO: Final = Scenario(
         Goal(figure="surge_s", at_most=3.0, cases=("surge",)),
         Goal(figure="surge_overshoot_s", at_most=2.0, cases=("surge",)),
         Goal(figure="swing", at_most=0.5, cases=("deluge",)),
-        Goal(figure="refused", at_most=0, cases=("poisson", "bursts")),
+        Goal(figure="refused", at_most=0, cases=CONFORMING),
+        Goal(figure="late_s", at_most=1.5, cases=tuple(STEPS)),
+        Goal(figure="spent_late_s", at_most=3.0, cases=tuple(STEPS)[1:]),
+        Goal(figure="moved_s", at_most=3.0, cases=tuple(STEPS)),
+        Goal(figure="beyond_s", at_most=_beyond_s, cases=tuple(STEPS)),
+        Goal(figure="off", at_most=0.05, cases=tuple(STEPS)),
     ),
-    measure=measure,
-    curves=curves,
+    measure=_measure,
+    curves=_curves,
     columns=(
         "settled_s",
         "overshoot_s",
@@ -125,9 +190,13 @@ SCENARIO: Final = Scenario(
         "swing",
         "period_s",
         "refused",
+        "late_s",
+        "spent_late_s",
+        "beyond_s",
     ),
     plots=(
         PlotSpec("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
     ),
-    scale="A limit of 1,000 a second, 100 in the deluge; 8 nodes of 20 parted, the hottest too.",
+    scale="A limit of 1,000 a second, 100 in the deluge; 8 nodes of 20 parted, the hottest too. "
+    "In steps from 1,000 a second on, what comes to a node in 10 ms is one operation of that cost.",
 )
