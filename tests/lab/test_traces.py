@@ -216,6 +216,8 @@ def test_adaptsize_has_time_key_and_size(tmp_path: Path) -> None:
     assert open_trace(path).timed
     with pytest.raises(BadTraceRow, match="line 2"):
         read(written(tmp_path, "bad.tr", "10 7 300\n12 8 -1\n"), "adaptsize")
+    with pytest.raises(BadTraceRow, match=r"line 1.*give a time, a key and a size"):
+        read(written(tmp_path, "words.tr", "10 7\n"), "adaptsize")
 
 
 def test_a_line_that_is_cut_off_where_the_format_is_told_does_not_count(tmp_path: Path) -> None:
@@ -245,6 +247,15 @@ def test_a_broken_archive_and_a_missing_file_are_told_by_name(tmp_path: Path, en
         open_trace(path)
     with pytest.raises(BadValue, match="give the path of a file that is there"):
         open_trace(str(tmp_path / "nothing.csv"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.trace"])
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_a_trace_of_nothing_is_told_as_that(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path, name, text)
+    for format_ in (None, "csv"):
+        with pytest.raises(BadValue, match="it has no rows"):
+            open_trace(path, format_)
 
 
 def test_zstd_without_its_package_says_what_to_do(

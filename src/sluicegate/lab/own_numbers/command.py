@@ -89,7 +89,7 @@ def run(arguments: Namespace) -> int:
         given["as"] = arguments.candidate
     numbers = read_numbers(given, path)
     names = list(dict.fromkeys([numbers.ours, *numbers.others]))
-    check_candidates(names)
+    check_candidates(numbers)
     seeds = parse_seeds(arguments.seed, arguments.runs)
     bar = ProgressBar(write_status, live=sys.stderr.isatty())
     runs = []

@@ -80,11 +80,12 @@ def times_ms(classes: Sequence[ClassCounts]) -> dict[str, float]:
     }
 
 
-def check_candidates(names: Sequence[str]) -> None:
+def check_candidates(numbers: OwnNumbers) -> None:
     """Refuse a name that nobody has."""
-    for name in names:
-        if name not in CANDIDATES:
-            raise BadValue("--with", name, f"give one of {', '.join(CANDIDATES)}")
+    for flag, names in (("--as", (numbers.ours,)), ("--with", numbers.others)):
+        for name in names:
+            if name not in CANDIDATES:
+                raise BadValue(flag, name, f"give one of {', '.join(CANDIDATES)}")
 
 
 def rig_of(numbers: OwnNumbers, seed: int) -> Rig:

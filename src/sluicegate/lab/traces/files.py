@@ -109,7 +109,8 @@ def _adaptsize_rows(path: str) -> Iterator[TraceRow]:
             at_s, key, size = words
             row = TraceRow(int(at_s) * SECOND_US, key, int(size))
         except ValueError as error:
-            raise BadTraceRow(path, line, " ".join(words), f"mend this row ({error})") from error
+            remedy = "mend this row: give a time, a key and a size, whole numbers between blanks"
+            raise BadTraceRow(path, line, " ".join(words), remedy) from error
         if not (0 <= row.at_us <= AT_US_MAX and 0 <= row.size <= SIZE_MAX):
             raise BadTraceRow(path, line, " ".join(words), "mend its time or size: out of range")
         yield row

@@ -49,6 +49,7 @@ UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
 BAD_ROWS_MAX: Final = 1_000_000
 FORMATS: Final = ("csv", "azure", "twitter", "keys", "lines", "adaptsize")
+EMPTY: Final = "it has no rows; give one that has"
 _TWITTER_FIELDS: Final = 7
 _ADAPTSIZE_WORDS: Final = 3
 _LOOK_BYTES: Final = 1 << 12
@@ -99,20 +100,22 @@ def open_trace(path: str, format: str | None = None, columns: Columns | None = N
     """Open the trace in a file; `columns` is for `csv`."""
     if format is None:
         format = detect_format(path)  # noqa: A001 - as the flag says it
+    elif format not in FORMATS:
+        raise BadValue("--format", format, f"give one of {', '.join(FORMATS)}")
     if format == "keys":
         return Trace(path, timed=False, keyed=True, rows=partial(read_keys, path))
     if format == "lines":
         return Trace(path, timed=False, keyed=True, rows=partial(read_lines, path))
     if format == "adaptsize":
         return Trace(path, timed=True, keyed=True, rows=partial(read_adaptsize, path))
-    if format not in FORMATS:
-        raise BadValue("--format", format, f"give one of {', '.join(FORMATS)}")
     chosen = {"csv": columns or OWN, "azure": AZURE, "twitter": TWITTER}[format]
     if format == "csv" and columns is None:
         names = _numbered(_first_fields(path))
         chosen = Columns(
             time="time" if "time" in names else None, key="key" if "key" in names else None
         )
+        if not names:
+            raise BadValue("trace", path, EMPTY)
         if chosen.time is None and chosen.key is None:
             raise BadValue("trace", path, "name its columns: --time NAME, --key NAME (or numbers)")
     return Trace(
@@ -127,6 +130,8 @@ def detect_format(path: str) -> str:
     """The format of a file, by what it holds."""
     with open_file(path) as file:
         begin = file.read(_LOOK_BYTES)
+    if not begin.strip():
+        raise BadValue("trace", path, EMPTY)
     if not _NOT_TEXT.isdisjoint(begin):
         if unpacked_name(path).endswith((".trace", ".bin")):
             return "keys"
