@@ -15,6 +15,7 @@ done stays the same; without a line, what is done falls, and the places are give
     draining  until no more are at work than are to be tried
     trying    for a window: what is done stays        keep them, and try half again while it helps
                             it falls beyond its noise take the old number, wait before the next try
+                            a place is free           the same: less came, which says nothing
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
 many each window, up to `most`; so does what does not take all of its places, for there is no line
@@ -332,8 +333,12 @@ class PlaceSearch:
         elif few:
             self._due_us += self._span_us
             return
-        else:
-            kept = 1.0  # all that came was served, with fewer places too
+        else:  # less came than fills them: what was done says nothing of what could be
+            self._open(now_us)
+            self._state = _STEADY
+            self._set(self._before)
+            self._next_us = now_us + self._rest_us
+            return
         ends = self._ends
         self._open(now_us)
         self._state = _STEADY
