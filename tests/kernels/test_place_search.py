@@ -159,7 +159,10 @@ def test_a_line_longer_than_a_window_is_slow_though_nothing_begins_and_ends_in_o
     assert engine.search.places <= 16
 
 
-def test_a_burst_that_ends_in_a_try_says_nothing_of_what_fewer_places_can_do() -> None:
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_burst_that_ends_in_a_try_says_nothing_of_what_fewer_places_can_do(
+    comes_back: bool,
+) -> None:
     """They were kept, and halved again by the next: before 32 slots it came to 8."""
     search = PlaceSearch(MOST)
     now_us = 0
@@ -167,11 +170,19 @@ def test_a_burst_that_ends_in_a_try_says_nothing_of_what_fewer_places_can_do() -
         now_us += 1_000
         search.record(now_us - 20_000, now_us, MOST)
     assert search.places == MOST // 2
-    for _ in range(200):
+    for _ in range(200):  # the pause
         now_us += 1_000
         search.record(now_us - 10_000, now_us, 3)
-    assert search.places == MOST
-    assert (search.tries, search.accepted) == (1, 0)
+    assert (search.places, search.tries, search.accepted) == (MOST // 2, 1, 0)
+    if comes_back:  # half as much is done as with all places
+        for _ in range(200):
+            now_us += 2_000
+            search.record(now_us - 20_000, now_us, MOST // 2)
+    else:
+        for _ in range(1_000):
+            now_us += 1_000
+            search.record(now_us - 10_000, now_us, 3)
+    assert (search.places, search.accepted) == (MOST, 0)
 
 
 def test_what_is_slow_and_has_places_to_spare_is_left_alone() -> None:

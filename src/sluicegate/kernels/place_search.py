@@ -15,7 +15,7 @@ done stays the same; without a line, what is done falls, and the places are give
     draining  until no more are at work than are to be tried
     trying    for a window: what is done stays        keep them, and try half again while it helps
                             it falls beyond its noise take the old number, wait before the next try
-                            a place is free           the same: less came, which says nothing
+                            a place is free           look again: less came, which says nothing
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
 many each window, up to `most`; so does what does not take all of its places, for there is no line
@@ -71,6 +71,7 @@ _ENDS_MIN: Final = 20  # below which a window of a try says nothing, however bad
 _ROUNDS_MAX: Final = 10.0  # times the usual time, for work that takes longer than a window
 _BASE_US_MAX: Final = 3_000_000
 _LATE_MIN: Final = 8  # ends that were too late, one after the other and with all places taken
+_UNSURE_MAX: Final = 10  # windows of a try in which too little came
 _SPARE: Final = 0.75  # of what callers wait, for the work and its line
 
 
@@ -109,6 +110,7 @@ class PlaceSearch:
         "_sure_until_us",
         "_timed",
         "_timed_us",
+        "_unsure",
         "_usual_us",
         "_waits_us",
         "accepted",
@@ -139,6 +141,7 @@ class PlaceSearch:
         self._floor = 0  # what a try showed to be too few
         self._found = most  # what the last try showed to be enough
         self._growths = 0  # in a row
+        self._unsure = 0  # windows of a try in which some place was free
         self._next_us = 0  # no try before
         self._rest_us = _REST_US
         # What ended with all places taken, at this number of them, and in how long.
@@ -314,13 +317,13 @@ class PlaceSearch:
         self._before = self.places
         self._before_us = mean_us
         self.places = fewer
+        self._unsure = 0
         self._state = _DRAINING
 
     def _judge(self, passed_us: int, now_us: int, *, few: bool) -> None:
         """A window of the try has ended; it goes on where its noise hides what it shows."""
         mean_us = self._mean_us(passed_us)
-        full = self._is_full()
-        if full:
+        if self._is_full():
             kept = (self._ends / passed_us) / (self._base_ends / self._base_us)
             noise = min(sqrt(1.0 / self._ends + 1.0 / self._base_ends), _NOISE_MAX)
             if self._floor:  # a mistake costs a few places, and a long look the same for as long
@@ -335,9 +338,10 @@ class PlaceSearch:
             return
         else:  # less came than fills them: what was done says nothing of what could be
             self._open(now_us)
-            self._state = _STEADY
-            self._set(self._before)
-            self._next_us = now_us + self._rest_us
+            self._unsure += 1
+            if self._unsure >= _UNSURE_MAX:
+                self._state = _STEADY
+                self._set(self._before)
             return
         ends = self._ends
         self._open(now_us)
@@ -353,7 +357,7 @@ class PlaceSearch:
         helped = mean_us < _HELPED * self._before_us
         if self._usual_us == 0.0 or mean_us < self._usual_us:
             self._usual_us = mean_us
-        if full and helped:
+        if helped:
             self._base_ends, self._base_us = float(ends), float(passed_us)
             self._try(mean_us)
 
