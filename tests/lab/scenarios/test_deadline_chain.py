@@ -10,7 +10,7 @@ import pytest
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.policy import NOTHING_HELD, Admission, WaitingPolicy
+from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.lab.durations import Constant
@@ -97,7 +97,7 @@ def test_what_a_unit_took_is_known_of_each_hop() -> None:
 
 
 @final
-class RecordingHop(WaitingPolicy):
+class RecordingHop:
     """Admits at once, or refuses, and records the time that was left."""
 
     def __init__(self, left_us: list[int | None], refuses: bool) -> None:

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.policy import NOTHING_HELD, Admission, BasePolicy, WaitingPolicy
+from sluicegate.contracts.policy import NOTHING_HELD, Admission, WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
@@ -133,7 +133,7 @@ def _pool(rig: Hops, deadline: Deadline) -> Stack:
 
 
 @final
-class _Look(BasePolicy):
+class _Look:
     """Another look at a deadline, without a probe."""
 
     def __init__(self, deadline: Deadline) -> None:
