@@ -237,7 +237,7 @@ class DeadlinePermit(BasePermit):
     def __init__(
         self, deadline: Deadline, time: _ServiceTime, request: Request, began_us: int = 0
     ) -> None:
-        """`began_us` is given for a trial."""
+        """`began_us` is given for a trial, a probe that is counted; 0 for all others."""
         self._deadline = deadline
         self._times = time
         self._request = request

@@ -398,8 +398,8 @@ class RequestUnits(BasePolicy):
         charged_mru = _priced(predicted_mru + instalment_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if verdict.retry_after_us == NEVER and error is not None:
-            # Only what is said of a request may rule it out: what was learned of its kind and its
-            # caller, and prices, are others at another time, and no more than delay it.
+            # Only what is said of a request may rule it out. Prices, and what was learned of its
+            # kind and of its caller, change: they may delay it.
             payable_mru = self._budget.payable_mru(request.caller, now_us)
             said_mru = operation.predict_mru(WorkShape(shape.rows, shape.said_bytes), 0.0, None)
             if said_mru <= payable_mru < charged_mru:

@@ -10,9 +10,9 @@ Refuse at the first hop; behind it, finish what was begun. A protected service k
 request until that is answered, calls included, so the places of the first bound what is on its way
 and with it the lines behind. Where a place is kept for the own part alone, the first hop lets in
 what it can do itself: if chance makes a later one slower by two hundredths, the line before that
-grows until deadlines end it, and what is refused there has had two hops of work. With the same 100
-seeds that wasted 0.022 once (seed 52050), the median answer took 375 ms, and no quantile of what
-the way takes would have helped: those who are refused tell the first hop nothing about it.
+grows until deadlines end it, and what is refused there has had two hops of work. One seed of a
+hundred wasted 0.022 so (52050), with 375 ms for the median answer; no quantile of what the way
+takes helped, for who is refused behind it tells the first hop nothing about how long it takes.
 
 All hops have the settings that come, and twelve places for each worker. With three, one for each
 hop, 0.90 of what is possible is answered, for chance leaves some hop without work; with six 0.97 to
