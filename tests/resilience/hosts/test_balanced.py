@@ -61,7 +61,7 @@ async def serving(hosts: list[Host]) -> AsyncIterator[None]:
         await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
 
 
-async def run(client: ResilientClient, method: str) -> int:
+async def run(client: ResilientClient, method: str, calls: int = CALLS) -> int:
     """Ten callers side by side; return how many calls were answered with 200."""
     good = 0
     below = httpx.AsyncHTTPTransport(verify=False, limits=httpx.Limits(max_connections=1_000))
@@ -70,7 +70,7 @@ async def run(client: ResilientClient, method: str) -> int:
 
         async def call_often() -> None:
             nonlocal good
-            for _ in range(CALLS // 10):
+            for _ in range(calls // 10):
                 response = await driver.request(method, "http://search/")
                 good += response.status_code == httpx.codes.OK
 
@@ -78,16 +78,18 @@ async def run(client: ResilientClient, method: str) -> int:
     return good
 
 
-def share_of_good(hosts: list[Host], method: str = "GET", attempt_us: int = 5_000_000) -> float:
+def share_of_good(
+    hosts: list[Host], method: str = "GET", attempt_us: int = 5_000_000, calls: int = CALLS
+) -> float:
     async def story() -> float:
         async with serving(hosts):
             group = HostGroup(list_source([host.name for host in hosts]))
             table = {"attempt_us": attempt_us, "retry": {"base_us": 1_000}}
             client = ResilientClient(client_settings(table), group)
-            good = await run(client, method)
+            good = await run(client, method, calls)
             assert group.balance.stats().inflight == 0
             assert client.breaker.stats().inflight == 0
-            return good / CALLS
+            return good / calls
 
     return asyncio.run(story())
 
@@ -105,7 +107,8 @@ def test_one_host_of_ten_that_hangs_costs_nobody_an_answer() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_one_host_of_ten_that_fails_at_once_does_not_draw_the_traffic(method: str) -> None:
     bad = Host(FAILING)
-    assert share_of_good(nine_and(bad), method) >= 0.995
+    # Before its first answer the host has one call of the ten, two or, once in a hundred runs, more.
+    assert share_of_good(nine_and(bad), method, calls=3 * CALLS) >= 0.995
     assert bad.received < CALLS // 20
 
 
