@@ -197,22 +197,24 @@ class _MeanTimes:
 class _QuietTimes:
     """How long work took that had the least other work beside it."""
 
-    __slots__ = ("_beside", "_service_us")
+    __slots__ = ("_beside", "_most", "_service_us")
 
     def __init__(self) -> None:
         self._beside: list[int] = []
+        self._most = 0  # of those
         self._service_us: list[int] = []
 
     def add(self, service_us: int, beside: int) -> None:
         """It took so long, beside so many."""
         if len(self._beside) >= QUIET_MAX:
-            most = max(self._beside)
-            if beside > most:
+            if beside > self._most:
                 return
-            place = self._beside.index(most)  # the oldest of those
+            place = self._beside.index(self._most)  # the oldest of those
             del self._beside[place], self._service_us[place]
         self._beside.append(beside)
         self._service_us.append(service_us)
+        if beside != self._most:
+            self._most = max(self._beside)
 
     def p95_us(self) -> float:
         """Of few, one of the longest."""
