@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from threading import Event as Flag
-from threading import Thread
+from threading import Thread, Timer
+from time import sleep
 
 import pytest
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.errors import BadValue, Conflict, Forbidden
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
 from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.rules.publishing.refusal_log import KIND, TEXT_CHARS_MAX, Refusal, RefusalLog
@@ -153,6 +155,28 @@ class Slow:
 def test_the_audit_waits_for_what_is_being_written(world: World) -> None:
     assert world.audit is not None
     refusals = RefusalLog(Slow(world.audit), kept_max=10)
+    refusals.record(Refusal(1, "ann", "publish", "p1", "Forbidden", "no"))
+    assert [one.by for one in refusals.latest(10)] == ["ann"]
+    refusals.close()
+
+
+def test_the_audit_waits_until_what_the_log_did_not_take_is_noted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Slow):
+        """An event log that takes nothing, and says so late."""
+
+        def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
+            promise: Future[int] = Future()
+            Timer(0.05, promise.set_exception, [Unavailable("the log", "it is full")]).start()
+            return promise
+
+    def warn_slowly(*_: object) -> None:
+        sleep(0.1)
+
+    assert world.audit is not None
+    refusals = RefusalLog(Failing(world.audit), kept_max=10)
+    monkeypatch.setattr(logging.getLogger("sluicegate.rules"), "warning", warn_slowly)
     refusals.record(Refusal(1, "ann", "publish", "p1", "Forbidden", "no"))
     assert [one.by for one in refusals.latest(10)] == ["ann"]
     refusals.close()

@@ -53,7 +53,7 @@ class RefusalLog:
         self._lock = threading.Lock()
         self._latest: deque[Refusal] = deque(maxlen=kept_max)
         self._unlogged: deque[Refusal] = deque(maxlen=kept_max)
-        self._pending: deque[Future[int]] = deque(maxlen=_PENDING_MAX)
+        self._pending: deque[Future[None]] = deque(maxlen=_PENDING_MAX)
         self._reader: Reader | None = None
 
     def record(self, refusal: Refusal) -> None:
@@ -68,9 +68,11 @@ class RefusalLog:
             return
         body = json.dumps({"format": FORMAT, **refusal._asdict()}).encode()
         promise = self._log.append(KIND, body, refusal.at_us)
+        # Who waits for a promise may go on before those whom it calls back have been.
+        noted: Future[None] = Future()
         with self._lock:
-            self._pending.append(promise)
-        promise.add_done_callback(partial(self._on_appended, refusal))
+            self._pending.append(noted)
+        promise.add_done_callback(partial(self._on_appended, refusal, noted))
 
     def latest(self, count_max: int) -> list[Refusal]:
         """The latest, newest first; of all who write to the same log."""
@@ -87,12 +89,13 @@ class RefusalLog:
                 self._reader.close()
                 self._reader = None
 
-    def _on_appended(self, refusal: Refusal, promise: Future[int]) -> None:
+    def _on_appended(self, refusal: Refusal, noted: Future[None], promise: Future[int]) -> None:
         """What the log could not take is at least told for as long as this runs."""
         error = promise.exception()
         if error is not None:
             _log.warning("a refused call is not in the log: %s", error)
             self._unlogged.append(refusal)
+        noted.set_result(None)
 
     def _follow(self, log: EventLog) -> None:
         wait_for_all([*self._pending], _WAIT_S_MAX)
