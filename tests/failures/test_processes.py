@@ -155,7 +155,7 @@ def test_what_is_on_the_disk_first_is_never_exceeded_by_any_process(
 ) -> None:
     """Zero excess for several processes: `appendfsync always`, `closed`, and a kill."""
     spec = Spec(
-        redis_durable.url,
+        redis_durable.url + PATIENT,
         "fixed_window",
         60,
         DAY_US,
