@@ -302,3 +302,40 @@ def test_few_ends_that_were_too_late_or_some_beside_a_free_place_change_nothing(
 
 def test_all_that_a_stall_held_up_ends_together_and_says_nothing_of_what_is_done() -> None:
     assert late_ends(PlaceSearch(MOST), MOST, 10, SECOND // 2, MOST) == MOST
+
+
+def cut() -> PlaceSearch:
+    """One that knows what 10 ms of work take, and has few places since all was too late."""
+    search = PlaceSearch(MOST)
+    for at in range(200):
+        search.record(at * 5_000, at * 5_000 + 10_000, 2)
+    assert late_ends(search, 8, 15_000, SECOND // 2, MOST) == 25
+    return search
+
+
+def windows(search: PlaceSearch, took_us: int, free: int) -> int:
+    """Ends of two seconds, so many places free; the most places."""
+    most = 0
+    for at in range(400):
+        now_us = 2 * SECOND + at * 5_000
+        search.record(now_us - took_us, now_us, search.places - free)
+        most = max(most, search.places)
+    return most
+
+
+def test_a_place_that_is_free_for_a_moment_gives_none_back_while_there_is_a_line() -> None:
+    assert windows(cut(), took_us=80_000, free=1) == 25
+    assert windows(cut(), took_us=10_000, free=1) == MOST
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_where_most_is_too_late_there_are_no_more_though_it_takes_no_longer(late: bool) -> None:
+    search, now_us = PlaceSearch(MOST, 4 * MOST), 0
+    while search.tries == 0 or search.places < MOST:  # with half of them half as much is done
+        now_us += 1_000 * MOST // search.places
+        search.record(now_us - 64_000, now_us, search.places)
+        assert now_us < 3 * SECOND
+    for _ in range(1_000):
+        now_us += 1_000
+        search.record(now_us - 64_000, now_us, search.places, late=late)
+    assert (search.places > MOST) is not late

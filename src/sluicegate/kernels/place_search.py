@@ -18,9 +18,10 @@ done stays the same; without a line, what is done falls, and the places are give
                             a place is free           look again: less came, which says nothing
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
-many each window, up to `most`; so does what does not take all of its places, for there is no line
-to order, up to `first` again, unless a price keeps others away: when it ends they come. The next
-try begins with what the last one kept. What takes no longer than it did when most places were free
+many each window, up to `most`, unless most of it is too late; so does what does not take all of its
+places, for there is no line to order, up to `first` again, unless a price keeps others away: when
+it ends they come. A place that is free for a moment says nothing while work takes longer than
+usual: the line is in the engine. The next try begins with what the last one kept. What takes no longer than it did when most places were free
 stands in no line: fewer would only do less, and are not tried. What a failed try had is a floor:
 the next is between the two. While some place is free nothing is tried, unless most of what the
 engine ends is too late for anybody: then there are too many places, and a try costs nobody
@@ -255,14 +256,15 @@ class PlaceSearch:
     def _look(self, passed_us: int, now_us: int, kept_away: bool) -> None:
         """A steady window has ended."""
         ends, mean_us = self._ends, self._mean_us(passed_us)
-        full, calm = self._is_full(), self._busy == 0
+        full, calm, late = self._is_full(), self._busy == 0, self._late * 2 > ends
         self._open(now_us)
         if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
             return  # the engine stood still: that is not what it does in a second
+        longer = mean_us > _SLOW * self._usual_us > 0.0
         if not full:
             self._base_ends = self._base_us = 0.0
             self._learn_usual(mean_us, calm=calm)
-            if not kept_away:
+            if not kept_away and (calm or not longer):
                 self._grow(self._first)
             return
         if self._base_us > _BASE_US_MAX:
@@ -270,10 +272,10 @@ class PlaceSearch:
             self._base_us /= 2.0
         self._base_ends += ends
         self._base_us += passed_us
-        slow = now_us >= self._sure_until_us or mean_us > _SLOW * self._usual_us > 0.0
-        if not slow:
+        slow = longer or now_us >= self._sure_until_us
+        if not (slow or late):
             self._grow(self.most)
-        elif now_us >= self._next_us and self._base_ends > 0:
+        elif slow and now_us >= self._next_us and self._base_ends > 0:
             self._growths = 0
             self._try(mean_us)
 
