@@ -81,6 +81,22 @@ def test_an_endpoint_grants_at_most_its_own_time() -> None:
             assert int(httpx.get(url, headers=fields).text.split()[-1]) <= 1_000_000
 
 
+def test_only_the_time_that_its_caller_grants_makes_an_answer_vain() -> None:
+    """An endpoint's own time stops what it calls; who waits longer is answered, however late."""
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        while remaining_us(now_us()):
+            await asyncio.sleep(0.005)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"page"})
+
+    settings = Resilience(endpoints={"/": EndpointSettings(timeout_us=50_000)})
+    with served(protect(late, settings)) as port:
+        for fields in ({}, {"x-sluicegate-deadline-ms": "60000"}):
+            found = httpx.get(f"http://127.0.0.1:{port}/", headers=fields)
+            assert (found.status_code, found.text) == (200, "page")
+
+
 def test_expired_work_is_never_begun() -> None:
     service = Service()
     with served(protect(service)) as port:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,17 +16,21 @@ import pytest
 
 from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
-from sluicegate.resilience.context import served_request
+from sluicegate.resilience.context import remaining_us, served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import EndpointSettings, Resilience
+from sluicegate.system import now_us
 from tests.engines.child import until
 
 SETTINGS = Resilience(
     queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
     watermark=WatermarkSettings(high=1, low=0),
-    endpoints={"/T/Hold": EndpointSettings(weight="light")},
+    endpoints={
+        "/T/Hold": EndpointSettings(weight="light"),
+        "/T/Late": EndpointSettings(timeout_us=50_000),
+    },
 )
 
 
@@ -53,6 +58,14 @@ def handlers(service: Service, later: bool) -> Any:
         service.wait()
         return service.text()
 
+    def left(message: bytes, context: Any) -> bytes:
+        return str(remaining_us(now_us())).encode()
+
+    def late(message: bytes, context: Any) -> bytes:
+        while remaining_us(now_us()):
+            time.sleep(0.005)
+        return service.text()
+
     def stream(message: bytes, context: Any) -> Iterator[bytes]:
         yield from (service.text(), b"end")
 
@@ -71,6 +84,12 @@ def handlers(service: Service, later: bool) -> Any:
         await asyncio.to_thread(service.wait)
         return service.text()
 
+    async def left_later(message: bytes, context: Any) -> bytes:
+        return left(message, context)
+
+    async def late_later(message: bytes, context: Any) -> bytes:
+        return await asyncio.to_thread(late, message, context)
+
     async def stream_later(message: bytes, context: Any) -> Any:
         yield service.text()
         yield b"end"
@@ -79,6 +98,8 @@ def handlers(service: Service, later: bool) -> Any:
         "T",
         {
             "Page": grpc.unary_unary_rpc_method_handler(page_later if later else page),
+            "Left": grpc.unary_unary_rpc_method_handler(left_later if later else left),
+            "Late": grpc.unary_unary_rpc_method_handler(late_later if later else late),
             "Hold": grpc.unary_unary_rpc_method_handler(hold_later if later else hold),
             "Endless": grpc.unary_stream_rpc_method_handler(endless_later if later else endless),
             "Stream": grpc.unary_stream_rpc_method_handler(stream_later if later else stream),
@@ -136,6 +157,19 @@ def test_a_call_is_served_with_its_claims_and_streams_pass(serve: Any) -> None:
                 b"", metadata=(("x-sluicegate-criticality", "most"),), timeout=10
             )
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("serve", [threaded, looped])
+def test_a_call_without_an_end_has_the_default_time_and_is_answered_however_late(
+    serve: Any,
+) -> None:
+    """An endpoint's own time stops what it calls; only that of the caller makes an answer vain."""
+    channel: Any
+    with serve(Service()) as (port, _), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        default_us = SETTINGS.deadline.default_us
+        assert default_us // 2 < int(channel.unary_unary("/T/Left")(b"")) <= default_us
+        for timeout in (None, 60):
+            assert channel.unary_unary("/T/Late")(b"", timeout=timeout) == b"DEGRADED"
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")

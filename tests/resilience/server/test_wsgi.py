@@ -12,6 +12,7 @@ from typing import Any, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import httpx
+import pytest
 
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.context import served_request
@@ -137,6 +138,25 @@ def test_expired_work_is_never_begun_and_bad_claims_are_named() -> None:
     assert (late.status_code, wrong.status_code) == (504, 400)
     assert "x-sluicegate-criticality" in wrong.text
     assert service.begun == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [("x-sluicegate-deadline-ms", "504 Gateway Timeout"), ("x-sluicegate-criticality", "400 Bad")],
+)
+def test_a_refusal_of_head_has_no_body(field: str, status: str) -> None:
+    """A server that keeps connections sends what it is given, and the next answer begins with it."""
+    begun: list[tuple[str, dict[str, str]]] = []
+    environ = {
+        "PATH_INFO": "/",
+        "REQUEST_METHOD": "HEAD",
+        f"HTTP_{field.upper().replace('-', '_')}": "0",
+    }
+    app: Any = protect(Service())
+    assert list(app(environ, lambda *head: begun.append((head[0], dict(head[1]))))) == []
+    ((said, headers),) = begun
+    assert said.startswith(status)
+    assert int(headers["Content-Length"]) > 0
 
 
 def test_a_bug_of_the_service_leaves_no_place_taken() -> None:

@@ -78,7 +78,7 @@ class ProtectedApp:
             criticality=criticality,
             caller=caller,
         )
-        claimed_us = request.deadline_us if left_us >= 0 else None
+        claimed_us = request.arrived_us + left_us if left_us >= 0 else None
         head = scope["method"] == "HEAD"
         admitted = await protection.admit(request, lambda: self._held_bytes(scope))
         if isinstance(admitted, Decision):

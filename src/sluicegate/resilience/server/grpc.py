@@ -54,6 +54,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 HEALTH: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
+_NO_END_S: Final = 1e9
 _MESSAGE_BYTES: Final[ContextVar[int]] = ContextVar("message_bytes")
 _IN_VAIN: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, DEADLINE.sentence)
 _HANDED_ON: Final = tuple(HANDED_ON.grpc_trailers())
@@ -72,13 +73,13 @@ class _Door:
 
     def begin(self, method: str, context: Any) -> Request:
         """Return the call as a request; a claim that cannot be understood raises `BadValue`."""
-        left_s = context.time_remaining()
+        left_s = _left_s(context)
         metadata = context.invocation_metadata() or ()
         name = CRITICALITY.decode("ascii")
         claims = [_raw(value) for key, value in metadata if key == name]
         return self.protection.begin(
             method,
-            left_us=-1 if left_s is None else max(int(left_s * 1e6), 0),
+            left_us=-1 if left_s is None else int(left_s * 1e6),
             left_now=True,  # the library's own threads read the socket, and count from there
             criticality=criticality_of(claims),
             caller="" if self._caller is None else self._caller(context) or "",
@@ -113,12 +114,6 @@ class _Door:
             raise
         finally:
             admitted.end(outcome)
-
-    def is_in_vain(self, request: Request, context: Any) -> bool:
-        """Whether the time that the caller gave is over, and it waits no longer."""
-        return context.time_remaining() is not None and self.protection.is_in_vain(
-            request.deadline_us
-        )
 
 
 @final
@@ -162,7 +157,7 @@ class ProtectInterceptor(grpc.ServerInterceptor):
                 if handler.response_streaming:
                     yield from answer
                     return
-                if door.is_in_vain(request, context):
+                if _is_in_vain(context):
                     context.abort(*_IN_VAIN)
                 yield answer
 
@@ -218,7 +213,7 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             admitted, request = await enter(context)
             with door.at_work(admitted, request, context):
                 answer = await behaviour(message, context)
-                if door.is_in_vain(request, context):
+                if _is_in_vain(context):
                     await context.abort(*_IN_VAIN)
                 return answer
 
@@ -248,6 +243,19 @@ def _weighing(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
         return message if deserialize is None else deserialize(message)
 
     return weigh
+
+
+def _left_s(context: Any) -> float | None:
+    """How much time the caller grants from now on, never below zero; None if it set no end."""
+    left_s = context.time_remaining()
+    # Without an end an asyncio server says None, and one of threads says centuries.
+    return None if left_s is None or left_s >= _NO_END_S else max(left_s, 0.0)
+
+
+def _is_in_vain(context: Any) -> bool:
+    """Whether the time that the caller granted is over, and it waits no longer."""
+    left_s = _left_s(context)
+    return left_s is not None and left_s <= 0.0
 
 
 def _outcome_of(context: Any) -> Outcome:

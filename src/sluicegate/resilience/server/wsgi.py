@@ -70,7 +70,7 @@ class ProtectedWsgiApp:
         except BadValue as error:
             text = str(error).encode()
             start_response(status_line(400), _head("text/plain", text))
-            return [text]
+            return _chunks(text, environ)
         caller = "" if self._caller is None else self._caller(environ) or ""
         request = protection.begin(
             endpoint,
@@ -78,7 +78,7 @@ class ProtectedWsgiApp:
             criticality=criticality,
             caller=caller,
         )
-        claimed_us = request.deadline_us if left_us >= 0 else None
+        claimed_us = request.arrived_us + left_us if left_us >= 0 else None
         admitted = protection.admit_now(request)
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
@@ -204,6 +204,10 @@ def _refuse(
     judgement = Judgement(decision, ())
     text = body(judgement)
     start_response(status_line(status_of(judgement)), [*_head(CONTENT_TYPE, text), *fields])
+    return _chunks(text, environ)
+
+
+def _chunks(text: bytes, environ: Environ) -> list[bytes]:
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
 
 
