@@ -145,7 +145,7 @@ def test_expired_work_is_never_begun_and_bad_claims_are_named() -> None:
     [("x-sluicegate-deadline-ms", "504 Gateway Timeout"), ("x-sluicegate-criticality", "400 Bad")],
 )
 def test_a_refusal_of_head_has_no_body(field: str, status: str) -> None:
-    """A server that keeps connections sends what it is given, and the next answer begins with it."""
+    """A server that keeps connections sends what it is given, and the next answer after it."""
     begun: list[tuple[str, dict[str, str]]] = []
     environ = {
         "PATH_INFO": "/",

@@ -14,9 +14,9 @@ mark. It says nothing of our own places, so a limit that is found learns nothing
 A body is left in the server until there is a place: a request that waits weighs what that may have
 read of it, and a line that holds too much refuses with QUEUE_FULL.
 
-Who has left while it waited is not served: after a wait the first message is taken from the server
-and handed on, and a caller that is gone has no other. Not where the server may have none to give: of
-a body whose length is not said, or that its sender keeps back until it is asked (`Expect`).
+Who has left while it waited is not served: after a wait the first message is taken from the server,
+and handed on unless it says so. Not where the server may have none to give: of a body whose length
+is not said, or that its sender keeps back until it is asked (`Expect`).
 
 A permit is held until the application returns, streamed bodies included.
 """
@@ -104,7 +104,7 @@ class ProtectedApp:
             if waited and _begins_at_once(scope):
                 first = await receive()
                 if first["type"] == "http.disconnect":
-                    return
+                    return None
                 receive = _beginning_with(first, receive)
             await self.app(scope, receive, sender.send)
             outcome = sender.outcome
