@@ -17,7 +17,13 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.deadline import OTHERS, Deadline, DeadlinePermit, DeadlineSettings
+from sluicegate.policies.deadline import (
+    FORGET_US,
+    OTHERS,
+    Deadline,
+    DeadlinePermit,
+    DeadlineSettings,
+)
 from tests.prove.seeds import first
 
 S = 1_000_000
@@ -94,6 +100,20 @@ def test_classes_beyond_the_bound_share_one() -> None:
     for number in range(50):
         admitted(deadline, Request("k", operation=f"op{number}"))
     assert [name for name, _ in deadline.stats().needs_us] == ["op0", "op1", OTHERS]
+
+
+def test_names_that_somebody_invents_make_room_for_what_is_asked_for() -> None:
+    """Else whatever comes after them is judged by the time of its neighbours for ever."""
+    deadline = Deadline(DeadlineSettings(operations_max=2))
+
+    def names(*asked: str, at_us: int) -> list[str]:
+        for name in asked:
+            admitted(deadline, Request("k", operation=name), at_us)
+        return [name for name, _ in deadline.stats().needs_us]
+
+    assert names("/wp-login.php", "/get", "/report", at_us=NOW)[2:] == [OTHERS]
+    assert names("/get", "/report", at_us=NOW + FORGET_US - 1)[2:] == [OTHERS]
+    assert names("/report", at_us=NOW + FORGET_US + S) == ["/get", "/report"]
 
 
 def test_what_comes_without_a_deadline_gets_one_from_its_arrival() -> None:

@@ -49,7 +49,9 @@ its own part alone, in parts of what all of them can do, in time and in vain:
 policy is there to keep near zero.
 
 Cost: a look-up and a comparison; learning is a `WindowedQuantile.add`; the p99 is taken once each
-`refresh_us`. Bounds: `operations_max` classes, the rest share one.
+`refresh_us`. Bounds: `operations_max` classes, the rest share one. What nobody has asked for in ten
+minutes makes room for what comes: whoever invents names would otherwise have all that come after
+judged by each other's time for ever.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "deadline"
 OTHERS: Final = "(others)"
+FORGET_US: Final = 600_000_000
+_SWEEP_US: Final = 1_000_000
 _SPAN_US_MAX: Final = 1 << 53
 _NEVER_US: Final = -(1 << 60)
 
@@ -136,13 +140,15 @@ class _ServiceTime:
         "_trials_cut_us",
         "_trials_max",
         "admitted_us",
+        "asked_us",
         "due_us",
         "need_us",
         "times",
     )
 
-    def __init__(self, settings: DeadlineSettings) -> None:
+    def __init__(self, settings: DeadlineSettings, now_us: int) -> None:
         self._settings = settings
+        self.asked_us = now_us  # when anybody last wanted to be let in
         self.times = WindowedQuantile(settings.windows, settings.window_us)
         self.need_us = settings.assumed_us
         self.due_us = 0
@@ -273,6 +279,7 @@ class Deadline(BasePolicy):
         "_probes",
         "_refresh_us",
         "_shards",
+        "_swept_us",
         "_times",
         "_too_late",
         "_unwound",
@@ -288,13 +295,15 @@ class Deadline(BasePolicy):
         self._times: dict[str, _ServiceTime] = {}
         self._by_shard = self.settings.by_shard
         self._shards: dict[str, dict[str, _ServiceTime]] = {}  # the same, by shard and operation
+        self._swept_us = 0
         self._admitted = self._expired = self._too_late = self._probes = 0
         self._unwound = self._ended = self._wasted = self._wasted_us = self._worked_us = 0
 
     def admit(self, request: Request, now_us: int) -> DeadlinePermit | Decision:
         """Give it a deadline if it has none, and refuse it if there is not time enough."""
         remaining_us = self._settle(request, now_us)
-        time = self._time_of(request)
+        time = self._time_of(request, now_us)
+        time.asked_us = now_us
         if remaining_us <= 0:
             self._expired += 1
             return refusal()
@@ -319,7 +328,7 @@ class Deadline(BasePolicy):
         remaining_us = deadline_us - now_us
         if remaining_us <= 0:
             self._expired += 1
-        elif remaining_us < self._need_us(self._time_of(request), now_us):
+        elif remaining_us < self._need_us(self._time_of(request, now_us), now_us):
             self._too_late += 1
         else:
             return None
@@ -327,7 +336,7 @@ class Deadline(BasePolicy):
 
     def need_us(self, operation: str, now_us: int) -> int:
         """The least time that work of this class is begun with."""
-        return self._need_us(self._time_for(operation), now_us)
+        return self._need_us(self._time_for(operation, now_us), now_us)
 
     def record_end(
         self, time: _ServiceTime, request: Request, outcome: Outcome, now_us: int, spent: bool
@@ -386,29 +395,46 @@ class Deadline(BasePolicy):
             request.deadline_us = deadline_us
         return deadline_us - now_us
 
-    def _time_of(self, request: Request) -> _ServiceTime:
+    def _time_of(self, request: Request, now_us: int) -> _ServiceTime:
         operation, shard = request.operation, request.shard
         if not self._by_shard or not shard:
-            return self._times.get(operation) or self._time_for(operation)
+            return self._times.get(operation) or self._time_for(operation, now_us)
         of_shard = self._shards.get(shard)
         if of_shard is not None:
             time = of_shard.get(operation)
             if time is not None:
                 return time
-        time = self._time_for(f"{operation}@{shard}")
+        time = self._time_for(f"{operation}@{shard}", now_us)
         if time is not self._times.get(OTHERS):
             self._shards.setdefault(shard, {})[operation] = time
         return time
 
-    def _time_for(self, operation: str) -> _ServiceTime:
+    def _time_for(self, operation: str, now_us: int) -> _ServiceTime:
         time = self._times.get(operation)
         if time is None:
+            if len(self._times) >= self.settings.operations_max:
+                self._make_room(now_us)
             if len(self._times) >= self.settings.operations_max:
                 operation = OTHERS
                 time = self._times.get(OTHERS)
             if time is None:
-                time = self._times[operation] = _ServiceTime(self.settings)
+                time = self._times[operation] = _ServiceTime(self.settings, now_us)
         return time
+
+    def _make_room(self, now_us: int) -> None:
+        """Forget what nobody asks for; what is under way of it ends as it would have."""
+        if 0 <= now_us - self._swept_us < _SWEEP_US:
+            return
+        self._swept_us = now_us
+        forgotten = [
+            operation
+            for operation, time in self._times.items()
+            if now_us - time.asked_us >= FORGET_US
+        ]
+        if forgotten:
+            for operation in {*forgotten, OTHERS} & self._times.keys():
+                del self._times[operation]
+            self._shards.clear()  # filled again from what is left
 
     def _need_us(self, time: _ServiceTime, now_us: int) -> int:
         if now_us >= time.due_us or time.due_us - now_us > self._refresh_us:

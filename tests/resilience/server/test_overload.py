@@ -45,6 +45,10 @@ class Backend:
         await send({"type": "http.response.body", "body": b""})
 
 
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
 async def ask(
     app: Any, path: str, loop: VirtualLoop, claim: str = "", patience_us: int = PATIENCE_US
 ) -> tuple[int, int]:
@@ -60,7 +64,7 @@ async def ask(
     if claim:
         headers.append((b"x-sluicegate-criticality", claim.encode()))
     scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
-    await app(scope, None, send)
+    await app(scope, receive, send)
     return status, loop.now_us() - began_us
 
 
@@ -226,7 +230,7 @@ def test_bodies_that_wait_are_bounded_in_bytes(field: tuple[bytes, bytes], weigh
         scope = {"type": "http", "method": "GET", "path": "/", "headers": [field]}
         async with asyncio.TaskGroup() as group:
             for _ in range(4):
-                group.create_task(app(scope, None, send))
+                group.create_task(app(scope, receive, send))
             await pause_us(1)
             held = protection.light.queue.stats().queued_bytes
         return statuses, held
@@ -280,6 +284,30 @@ def test_quick_work_is_not_refused_for_waiting_until_slow_work_ends() -> None:
     quick, turned = run(story)
     assert quick == 1.0
     assert turned >= 0.3
+
+
+def test_quick_work_keeps_its_own_time_beside_a_hundred_other_endpoints() -> None:
+    """It was judged by the time of what came after the first 64, most of which was slow."""
+    queue = QueueSettings(places=256)
+    chosen = replace(
+        settings(),
+        queue=queue,
+        heavy_queue=replace(queue, name="heavy_queue"),
+        deadline=DeadlineSettings(quantile=DEADLINE_QUANTILE),
+    )
+
+    async def story(loop: VirtualLoop) -> tuple[int, int]:
+        backend = Backend(slots=256, times={"/slow": 10, "/quick": 0.1})
+        app = protect(backend, protection=Protection(chosen, clock=loop))
+        await asyncio.gather(*[ask(app, f"/{at}", loop) for at in range(100)])
+        _, quick = await asyncio.gather(
+            in_time(app, "/slow", 2_500, loop, patience_us=10_000_000),
+            in_time(app, "/quick", 5_000, loop),
+        )
+        return quick
+
+    answered, asked = run(story)
+    assert answered == asked
 
 
 @pytest.mark.parametrize("times", [1, 2])

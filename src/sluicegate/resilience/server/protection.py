@@ -325,7 +325,9 @@ class Protection:
             },
         )
         self._lock = Lock()  # of threads; in an event loop nothing comes between
-        self._deadline = Deadline(settings.deadline)
+        # An endpoint that has a mean of its own has a time of its own.
+        classes = max(settings.deadline.operations_max, settings.endpoints_max)
+        self._deadline = Deadline(replace(settings.deadline, operations_max=classes))
         self._criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
         self.stress = Stress(settings.stress)
         self.degradation = Degradation(self.stress, settings.degrade)
