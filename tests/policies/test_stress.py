@@ -215,8 +215,24 @@ def test_classes_beyond_the_bound_share_one() -> None:
     assert (stats.operations, stats.worked) == (3, 40)
     now_us = NOW
     for service_us, s in ((5 * MS, 90), (50 * MS, 6)):
+        for operation in ("op0", "op1"):
+            worked(stress, 5 * MS, begin_us=now_us, s=s, operation=operation)
         now_us = worked(stress, service_us, begin_us=now_us, s=s, operation="op39")
     assert stress.read(now_us).slowest == OTHERS
+
+
+def test_names_that_somebody_invents_make_room_for_what_is_worked_at() -> None:
+    """Else more of what is slow looks like work that has become slow, for ever."""
+    stress = Stress(StressSettings(operations_max=2))
+    for name in ("/wp-login.php", "/admin"):
+        stress.record_work(name, 5 * MS, NOW)
+    now_us = NOW
+    for slow_percent in (1, 40):
+        for nth in range(180 * 100):
+            slow = nth % 100 < slow_percent
+            stress.record_work("/slow" if slow else "/quick", (500 if slow else 5) * MS, now_us)
+            now_us += 10 * MS
+        assert stress.read(now_us).level is CALM
 
 
 @given(

@@ -187,10 +187,10 @@ class LatencyRatio:
         "_long_end_us",
         "_low_us",
         "_ratio",
-        "_sampled_us",
         "_settings",
         "_short",
         "learned_us",
+        "sampled_us",
         "stressed",
     )
 
@@ -205,7 +205,7 @@ class LatencyRatio:
         self._long_end_us = 0
         self._judged_us = 0
         self._due_us = 0
-        self._sampled_us = 0
+        self.sampled_us = 0  # when there last was enough to judge by
         self._low_us = _NEVER_US  # since when the ratio has been below `enter`
         self._ratio = NEUTRAL
         self.learned_us = 0  # when the baseline was last seen to be healthy
@@ -261,10 +261,10 @@ class LatencyRatio:
         self._due_us = now_us + self._settings.refresh_us
         p95 = self._short_p95(now_us)
         if p95 == 0.0:
-            if now_us - self._sampled_us >= self._settings.hold_us_max:
+            if now_us - self.sampled_us >= self._settings.hold_us_max:
                 self._settle(NEUTRAL, now_us)
             return
-        self._sampled_us = now_us
+        self.sampled_us = now_us
         baseline = self._baseline
         if baseline.value == 0.0:
             return

@@ -38,7 +38,9 @@ The picture keeps two things apart: work is `slow`, which its own cause may have
 much of it (`crowded`), which letting in less relieves.
 
 Cost: a look-up and a bucket for each piece of work; the picture is drawn once each `refresh_us` and
-read in between. Bounds: `operations_max` classes with a ratio of their own, the rest share one.
+read in between. Bounds: `operations_max` classes with a ratio of their own, the rest share one. A
+class of which ten minutes did not bring enough to judge by makes room for what comes: those that
+share one look slow as soon as there is more of the slow among them.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ from sluicegate.policies.settings import check_ranges, one_of
 from sluicegate.policies.stack import BaseEndObserver
 
 OTHERS: Final = "(others)"
+FORGET_US: Final = 600_000_000
+_SWEEP_US: Final = 60_000_000  # longer than it takes to have enough of what comes
 RATIO_FORMS: Final = ("frozen", "p2")
 _SPAN_US_MAX: Final = 1 << 53
 _CALM_WINDOWS: Final = 10
@@ -277,6 +281,7 @@ class Stress(BaseEndObserver):
         "_slow",
         "_standstill",
         "_state",
+        "_swept_us",
         "_times_stressed",
         "_utilization",
         "_utilized",
@@ -306,7 +311,7 @@ class Stress(BaseEndObserver):
         self._state = StressState(
             0, StressLevel.CALM, (), False, False, 0.0, NEUTRAL, "", None, None, None
         )
-        self._due_us = 0
+        self._due_us = self._swept_us = 0
         self._worked = self._pictures = self._times_stressed = 0
 
     def record_work(self, operation: str, service_us: int, now_us: int) -> None:
@@ -316,7 +321,7 @@ class Stress(BaseEndObserver):
         """
         ratio = self._ratios.get(operation)
         if ratio is None:
-            ratio = self._ratio_of(operation)
+            ratio = self._ratio_of(operation, now_us)
         ratio.add(service_us if service_us > 0 else 0, now_us)
         self._worked += 1
 
@@ -382,12 +387,14 @@ class Stress(BaseEndObserver):
         """Begin with what was usual elsewhere, where that is not known here."""
         ratio = self._ratios.get(row.operation)
         if ratio is None:
-            ratio = self._ratio_of(row.operation)
+            ratio = self._ratio_of(row.operation, row.learned_us)
         if isinstance(ratio, LatencyRatio):
             ratio.begin_with(row.baseline_us, row.learned_us)
 
-    def _ratio_of(self, operation: str) -> LatencyRatio | P2Ratio:
+    def _ratio_of(self, operation: str, now_us: int) -> LatencyRatio | P2Ratio:
         ratios = self._ratios
+        if len(ratios) >= self._operations_max and now_us - self._swept_us >= _SWEEP_US:
+            self._make_room(now_us)
         if len(ratios) >= self._operations_max:
             found = ratios.get(OTHERS)
             if found is not None:
@@ -411,6 +418,18 @@ class Stress(BaseEndObserver):
             )
         ratios[operation] = ratio
         return ratio
+
+    def _make_room(self, now_us: int) -> None:
+        """Forget what the picture has had nothing from."""
+        begun, self._swept_us = self._swept_us != 0, now_us
+        forgotten = [
+            operation
+            for operation, ratio in self._ratios.items()
+            if isinstance(ratio, LatencyRatio) and now_us - ratio.sampled_us >= FORGET_US
+        ]
+        if begun and forgotten:
+            for operation in {*forgotten, OTHERS} & self._ratios.keys():
+                del self._ratios[operation]
 
     def _draw(self, now_us: int) -> StressState:
         settings = self.settings
