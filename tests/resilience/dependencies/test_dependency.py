@@ -6,11 +6,12 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.reasons import BULKHEAD_FULL
+from sluicegate.contracts.reasons import BULKHEAD_FULL, DEADLINE
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.dependencies.dependency import Dependency
 from sluicegate.resilience.dependencies.gather import gather_within
 from sluicegate.system import now_us
@@ -96,6 +97,49 @@ def test_a_soft_one_that_hangs_holds_neither_its_caller_nor_a_place() -> None:
     assert bulkhead.inflight == 0
 
 
+def test_no_call_is_begun_for_a_request_whose_time_is_over() -> None:
+    begun: list[str] = []
+
+    async def work() -> str:
+        begun.append("task")
+        return "late"
+
+    def work_now() -> str:
+        begun.append("thread")
+        return "late"
+
+    hard: Dependency[str] = Dependency("stock", places())
+    soft: Dependency[str] = Dependency("trends", places(), Fallback())
+
+    async def story() -> list[CallResult[str]]:
+        return [
+            await hard.call(work),
+            hard.call_now(work_now),
+            await soft.call(work, default=lambda: "none"),
+            soft.call_now(work_now, default=lambda: "none"),
+        ]
+
+    with serve(ServedRequest(deadline_us=now_us())):
+        *refused, asynced, threaded = asyncio.run(story())
+    for one in refused:
+        assert one.kind is ResultKind.TIMED_OUT
+        assert isinstance(one.error, Refused)
+        assert one.error.decision.reason is DEADLINE
+    assert asynced.unwrap() == threaded.unwrap() == "none"
+    assert asynced.degraded
+    assert threaded.degraded
+    assert begun == []
+
+
+def test_a_soft_one_is_given_up_when_the_time_of_the_request_is_over() -> None:
+    soft: Dependency[str] = Dependency(
+        "trends", places(), Fallback(FallbackSettings(timeout_us=LONG_US))
+    )
+    with serve(ServedRequest(deadline_us=now_us() + 20_000)):
+        found = asyncio.run(asyncio.wait_for(soft.call(hang, default=lambda: "none"), 10))
+    assert found.unwrap() == "none"
+
+
 def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up() -> None:
     ended: list[str] = []
 
@@ -135,8 +179,14 @@ def test_after_the_deadline_nothing_is_begun() -> None:
         begun.append("work")
         return "late"
 
-    found = asyncio.run(gather_within(now_us() - 1, {"price": work()}))
-    assert found["price"].kind is ResultKind.TIMED_OUT
+    async def story() -> dict[str, CallResult[str]]:
+        task = asyncio.create_task(hang())
+        found = await gather_within(now_us() - 1, {"price": work(), "task": task})
+        assert task.cancelling() == 1
+        return found
+
+    found = asyncio.run(story())
+    assert {one.kind for one in found.values()} == {ResultKind.TIMED_OUT}
     assert begun == []
 
 

@@ -142,8 +142,10 @@ def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up(
     assert {one.kind for one in gather_now_within(now_us(), works).values()} == {
         ResultKind.TIMED_OUT
     }, "nothing is begun after the deadline"
+    caplog.clear()
     with pytest.raises(KeyError):
         gather_now_within(now_us() + LONG_US, {"good": good, "bug": late_bug})
+    assert caplog.text == "", "it was raised"
 
 
 def test_threads_and_tasks_share_the_places_and_never_have_more() -> None:

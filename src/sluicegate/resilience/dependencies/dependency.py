@@ -9,6 +9,9 @@ found, and all have the pool. A call that finds none free is refused at once and
 The fallback is outside of the bulkhead: a full compartment is a failure like any other, and what
 the fallback gives up for taking too long is cancelled, which gives its place back.
 
+Its deadline is the first of that of the call and that of the request that is being served. Nothing
+is begun after it: a hard one is refused then, and a soft one is done without.
+
 `call` is for tasks of an event loop, `call_now` for threads, and both may share a bulkhead: what is
 decided is decided under one lock, which is never held while a call waits or a default is made. What
 blocks cannot be cancelled. So a soft call has a thread of its own, and its caller goes on when its
@@ -32,7 +35,9 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit
 from sluicegate.policies.call_result import CallResult, result_of, result_of_error, result_of_value
+from sluicegate.policies.deadline import refusal
 from sluicegate.policies.fallback import Fallback
+from sluicegate.resilience.context import served_request
 from sluicegate.resilience.dependencies.threads import WorkThread, result_now
 from sluicegate.system import SystemClock
 
@@ -71,7 +76,7 @@ class Dependency(Generic[T]):
         deadline_us: int | None = None,
     ) -> CallResult[T]:
         """Return its result, or what stands in for it; a stale value is kept by `key`."""
-        request = Request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
+        request = self._request(key, criticality, deadline_us)
 
         async def attempt(_: int) -> CallResult[T]:
             return await self._call(work, request)
@@ -102,7 +107,7 @@ class Dependency(Generic[T]):
         deadline_us: int | None = None,
     ) -> CallResult[T]:
         """Like `call`, for work that blocks."""
-        request = Request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
+        request = self._request(key, criticality, deadline_us)
         fallback = self.fallback
         if fallback is None:
             return self._call_now(work, request)
@@ -157,9 +162,21 @@ class Dependency(Generic[T]):
         finally:
             self._leave(permit, outcome)
 
+    def _request(self, key: str, criticality: Criticality, deadline_us: int | None) -> Request:
+        served = served_request()
+        if served is not None and served.deadline_us is not None:
+            given_us = served.deadline_us
+            deadline_us = given_us if deadline_us is None else min(deadline_us, given_us)
+        return Request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
+
     def _enter(self, request: Request) -> BulkheadPermit | CallResult[T]:
-        with _LOCK:
-            permit = self._bulkhead.admit(request, self._clock.now_us())
+        now_us = self._clock.now_us()
+        permit: BulkheadPermit | Decision
+        if request.remaining_us(now_us) == 0:
+            permit = refusal()
+        else:
+            with _LOCK:
+                permit = self._bulkhead.admit(request, now_us)
         if isinstance(permit, Decision):
             return cast("CallResult[T]", result_of_error(Refused(permit)))
         return permit

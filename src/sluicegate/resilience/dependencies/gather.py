@@ -14,9 +14,9 @@ Bounds: one task, or one thread, for each name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.policies.attempts import Attempts
@@ -29,13 +29,16 @@ T = TypeVar("T")
 
 
 async def gather_within(
-    deadline_us: int, works: Mapping[str, Coroutine[Any, Any, T]], clock: Clock | None = None
+    deadline_us: int, works: Mapping[str, Awaitable[T]], clock: Clock | None = None
 ) -> dict[str, CallResult[T]]:
     """Return the result of each by its name, at the deadline at the latest."""
     left_us = deadline_us - (SystemClock() if clock is None else clock).now_us()
     if left_us <= 0:
         for work in works.values():
-            work.close()
+            if isinstance(work, Coroutine):
+                work.close()
+            elif isinstance(work, asyncio.Future):
+                work.cancel()
         return {name: _too_late() for name in works}
     attempts = Attempts()
     tasks = {name: attempts.start(ok_of(work)) for name, work in works.items()}

@@ -46,8 +46,9 @@ class WorkThread(Generic[T]):
         if not self._done.wait(max(budget_us, 0) / 1_000_000):
             self.give_up()
             return None
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None  # whoever raises it need not log it
+        if error is not None:
+            raise error
         return self._result
 
     def give_up(self) -> None:
