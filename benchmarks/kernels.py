@@ -108,7 +108,7 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("suppression", "Diffusion", "it = Diffusion()", "it.admit(0.2)"),
     ("token_bucket", "TokenBucket", "it = TokenBucket(10**6, 10**6)", "it.take(1, tick())"),
     ("two_choices", "HostLoad, LoadSettings, choose",
-     "it = [HostLoad(LoadSettings(), tick()) for _ in range(10)]",
+     "it = [HostLoad(LoadSettings()) for _ in range(10)]",
      "choose(it, tick(), draw(), draw())"),
     ("utilization_shed", "UtilizationShed", "it = UtilizationShed(); it.observe(0.65)",
      "it.admits(3, draw())"),

@@ -23,8 +23,8 @@ LAST_DRAW = 1.0 - 2.0**-53
 draws = st.floats(0.0, 1.0, exclude_max=True)
 
 
-def host(now_us: int = 0, **fields: int) -> HostLoad:
-    return HostLoad(LoadSettings(**fields), now_us)
+def host(**fields: int) -> HostLoad:
+    return HostLoad(LoadSettings(**fields))
 
 
 # Drawing two.
@@ -150,6 +150,8 @@ def test_calls_that_do_not_come_back_make_a_host_look_as_slow_as_they_are_old() 
 
 def test_a_host_that_was_silent_for_ever_still_counts_its_calls_in_flight() -> None:
     one = host()
+    one.start(0)
+    one.succeed(0, 1_000)
     century = 100 * 365 * 86_400 * SECOND
     assert one.load(century) == 1.0
     one.start(century)
@@ -180,14 +182,14 @@ def test_a_host_that_starts_slowly_is_given_its_share() -> None:
 
 
 def test_a_clock_that_goes_back_makes_nothing_younger_and_no_age_negative() -> None:
-    one = host(10 * SECOND, latency_us_start=1_000)
+    one = host(latency_us_start=1_000)
     assert one.load(0) == 1_000.0
     one.start(10 * SECOND)
     assert one.load(0) == 2_000.0
     one.succeed(10 * SECOND, 0)  # an answer before its question: nothing to learn
     assert one.load(10 * SECOND) == 1_000.0
-    one.start(0)
-    one.fail(0, 5 * SECOND)
+    one.start(10 * SECOND)
+    one.fail(10 * SECOND, 15 * SECOND)
     assert one.load(0) == 5.0 * SECOND
 
 
@@ -242,8 +244,43 @@ def test_settings_out_of_range_are_refused_by_name(fields: dict[str, int], wrong
 
 def test_out_of_the_box_a_new_host_counts_as_30_ms_and_forgets_half_in_five_seconds() -> None:
     one = host()
-    assert one.load(0) == 30_000.0
-    assert one.load(5 * SECOND) == pytest.approx(15_000.0, rel=1e-9)
+    assert one.load(5 * SECOND) == 30_000.0
+    one.start(5 * SECOND)
+    one.succeed(5 * SECOND, 5 * SECOND + 2_000)
+    assert one.load(5 * SECOND + 2_000) == 2_000.0
+    assert one.load(10 * SECOND + 2_000) == pytest.approx(1_000.0, rel=1e-9)
+
+
+def answering(took_us: int, *, well: bool = True) -> HostLoad:
+    one = host()
+    one.start(0)
+    if well:
+        one.succeed(0, took_us)
+    else:
+        one.fail(0, took_us)
+    return one
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["new", "taken back"])
+def test_who_has_not_answered_yet_is_as_quick_as_the_other_and_no_slower_than_the_start(
+    back: bool,
+) -> None:
+    one = answering(1_000, well=False) if back else host()
+    if back:
+        one.forget()
+    at_us = SECOND // 10
+    quick, slow, failing = answering(2_000), answering(90_000), answering(2_000, well=False)
+    assert not one.is_above(quick, at_us)
+    assert not quick.is_above(one, at_us)
+    one.start(at_us)
+    assert one.is_above(quick, at_us)
+    assert not one.is_above(slow, at_us), "30 ms twice"
+    one.start(at_us)
+    assert one.is_above(slow, at_us)
+    assert failing.is_above(one, at_us)
+    one.succeed(at_us, at_us + 500)
+    one.cancel(at_us)
+    assert quick.is_above(one, at_us + 500)
 
 
 def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
@@ -258,13 +295,15 @@ class SlowHost:
 
     def __init__(self, half_life_us: int, start_us: int) -> None:
         self.half_life_us = half_life_us
-        self.samples: list[tuple[int, float]] = [(0, float(start_us))]
+        self.start_us = start_us
+        self.samples: list[tuple[int, float]] = []
         self.open: list[int] = []
 
     def load(self, now_us: int) -> float:
         aged = [
             value * math.exp2((at_us - now_us) / self.half_life_us) for at_us, value in self.samples
         ]
+        aged = aged or [float(self.start_us)]
         ages = [now_us - started_us for started_us in self.open]
         mean_age = sum(ages) / len(ages) if ages else 0.0
         return max(1.0, mean_age, *aged) * (len(self.open) + 1)
@@ -313,7 +352,7 @@ def test_it_knows_what_the_list_of_all_calls_knows(
 def calls_to_the_bad_host(bad_us: int, *, penalty_us: int, by_age: bool) -> int:
     """10 hosts, 1000 calls a second for 40 s; host 0 fails every call after `bad_us`."""
     rng, chosen = Random(1), LoadSettings(penalty_us=penalty_us)
-    hosts = [HostLoad(chosen, 0) for _ in range(10)]
+    hosts = [HostLoad(chosen) for _ in range(10)]
     ends: list[tuple[int, int, int, int]] = []
     sent = 0
 

@@ -189,6 +189,42 @@ def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_f
     assert 0 < early["h3"] < 50, "an even share is 100"
 
 
+def asked(policy: Balance, begin_us: int, seconds: int) -> Counter[str]:
+    """How many calls of 2 ms, one each 4 ms, went to each host."""
+    calls: Counter[str] = Counter()
+    for now_us in range(begin_us, begin_us + seconds * S, 4_000):
+        permit = policy.admit(Request("k"), now_us)
+        assert isinstance(permit, BalancePermit)
+        calls[permit.host] += 1
+        permit.end_with(CallResult(ResultKind.OK), now_us + 2_000)
+    return calls
+
+
+def test_who_is_taken_back_is_not_kept_away_by_what_its_failures_were_priced_at() -> None:
+    """It would be asked 22 s later, when 5 s have faded to the 2 ms of the others."""
+    policy = balance()
+    elsewhere = [name for name in HOSTS if name != "h3"]
+    asked(policy, 0, 1)
+    for n in range(5):
+        permit = policy.admit(Request(f"k{n}"), S, avoid=elsewhere)
+        assert isinstance(permit, BalancePermit)
+        permit.end_with(CallResult(ResultKind.FAILED), S + 1_000)
+    policy.outlier.sweep(2 * S)
+    back_us = policy.outlier.standing("h3").until_us
+    assert asked(policy, 2 * S, (back_us - 2 * S) // S)["h3"] == 0
+    begun_us = back_us + 2 * S + OutlierSettings().ramp_us
+    asked(policy, back_us, (begun_us - back_us) // S)
+    assert asked(policy, begun_us, 2)["h3"] == pytest.approx(50, rel=0.4)
+
+
+def test_a_new_host_has_its_share_beside_quick_ones_at_once() -> None:
+    """Four of its first fifty calls, where it counted as 30 ms."""
+    policy = balance(HOSTS[1:])
+    asked(policy, 0, 5)
+    policy.set_hosts(HOSTS, 5 * S)
+    assert asked(policy, 5 * S, 2)["h0"] == pytest.approx(50, rel=0.4)
+
+
 def test_in_a_panic_all_hosts_are_used() -> None:
     policy = balance(settings=OutlierSettings(ejected_percent_max=100))
     for n in range(10):

@@ -8,9 +8,9 @@ looks like the best there is, and takes everybody's traffic.
 A host that the outlier doubts is given a call now and then, whatever its load, so that it is soon
 known whether it fails: none that is CRITICAL, and no repeat of another call.
 
-Whom `outlier` has ejected is not drawn; whom it has taken back starts slowly; if nearly all are out
-all are drawn. Hosts in `avoid` (where an earlier attempt of the same work went) are passed over if
-there are others.
+Whom `outlier` has ejected is not drawn; whom it has taken back starts slowly, and what its failures
+were priced at is forgotten; if nearly all are out all are drawn. Hosts in `avoid` (where an earlier
+attempt of the same work went) are passed over if there are others.
 
 The permit has the `host` to call. A host that refuses for overload is busy: here that counts as a
 failure, at its own Retry-After, though it is no reason to eject it. A quota's
@@ -91,6 +91,7 @@ class Balance:
         "_chance",
         "_hosts",
         "_inflight",
+        "_out",
         "_picked",
         "_refused",
         "_usable",
@@ -112,6 +113,7 @@ class Balance:
         self._chance = chance
         self._hosts: dict[str, _Host] = {}
         self._usable: list[_Host] = []
+        self._out: tuple[str, ...] = ()
         self._version = -1
         self._picked = self._refused = self._inflight = 0
         self.set_hosts(names, 0)
@@ -122,9 +124,7 @@ class Balance:
         self.outlier.set_hosts(names)
         previous = self._hosts
         self._hosts = {
-            name: previous[name]
-            if name in previous
-            else _Host(name, HostLoad(self.settings, now_us))
+            name: previous[name] if name in previous else _Host(name, HostLoad(self.settings))
             for name in names
         }
         self._usable = [host for host in self._usable if host.name in self._hosts]
@@ -188,6 +188,10 @@ class Balance:
             outlier.weight(next(iter(names)), now_us)  # has it sweep, if it is time
         if outlier.version != self._version:
             self._version = outlier.version
+            for name in self._out:
+                if name in names and name not in outlier.out:
+                    names[name].load.forget()  # what it did before must not keep it out for longer
+            self._out = outlier.out
             self._usable = [
                 host for name, host in names.items() if outlier.weight(name, now_us) > 0.0
             ]

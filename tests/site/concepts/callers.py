@@ -170,7 +170,7 @@ def two_choices() -> Drawing:
     one = [0] * hosts
     for _ in range(calls):
         one[random.randrange(hosts)] += 1
-    loads = [HostLoad(LoadSettings(), 0) for _ in range(hosts)]
+    loads = [HostLoad(LoadSettings()) for _ in range(hosts)]
     for _ in range(calls):
         loads[choose(loads, 0, random.random(), random.random())].start(0)
     two = [load.inflight for load in loads]

@@ -85,7 +85,7 @@ class _PeakEwma:
 
     def __init__(self, names: Collection[str], chance: Chance) -> None:
         self._names = tuple(names)
-        self._loads = [HostLoad(LoadSettings(), 0) for _ in names]
+        self._loads = [HostLoad(LoadSettings()) for _ in names]
         self._chance = chance
 
     def pick(self, key: str, now_us: int) -> _TimedCall:
