@@ -164,7 +164,11 @@ def test_the_alerts_name_metrics_and_labels_that_are_there() -> None:
 def test_objectives_stand_in_the_settings_file() -> None:
     table = {"objectives": {"GET /page": {"share": 0.999, "latency_us": 200_000}}}
     assert resilience_settings(table).objectives == (Objective("GET /page", 0.999, 200_000),)
-    for wrong, words in (({}, 'GET /page".share: None'), ({"share": 2.0}, 'GET /page".share: 2.0')):
+    for wrong, words in (
+        ({}, 'GET /page".share: None'),
+        ({"share": 2.0}, 'GET /page".share: 2.0'),
+        ({"share": 0.9, "endpoint": "GET /other"}, 'GET /page".endpoint: .*named so'),
+    ):
         with pytest.raises(BadValue, match=words):
             resilience_settings({"objectives": {"GET /page": wrong}})
 

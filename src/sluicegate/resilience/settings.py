@@ -216,4 +216,6 @@ def _objective(path: str, endpoint: str, table: object) -> Objective:
     values = table_of(path, table)
     if "share" not in values:
         raise BadValue(f"{path}.share", None, "give the share that is to go well, as 0.999")
+    if "endpoint" in values:
+        raise BadValue(f"{path}.endpoint", values["endpoint"], "leave it out: the table is named so")
     return build(path, Objective, {**values, "endpoint": endpoint}, {})
