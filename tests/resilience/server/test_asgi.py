@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
@@ -20,7 +19,6 @@ from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.settings import EndpointSettings, Resilience
 from sluicegate.system import now_us
 from tests.doors.test_frameworks import served
-from tests.engines.child import until
 
 
 @final
@@ -39,11 +37,6 @@ class Service:
             await asyncio.to_thread(self.gate.wait, 30)
         if scope["path"] == "/bug":
             raise RuntimeError("a bug of the service")
-        if scope["path"] == "/body":
-            message = await receive()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": message["body"]})
-            return
         found = served_request()
         left_us = remaining_us(now_us())
         text = "none" if found is None else f"{found.criticality.name} {found.caller} {left_us}"
@@ -168,28 +161,6 @@ def test_streams_that_bypass_by_the_name_of_their_endpoint_hold_no_place() -> No
         finally:
             service.gate.set()
         assert [one.result().text for one in held] == ["none"] * 5
-
-
-@pytest.mark.parametrize("body", ["Content-Length: 0\r\n\r\n", "Content-Length: 4\r\n\r\nbody"])
-def test_who_has_left_while_it_waited_is_not_served(body: str) -> None:
-    """A caller that gives up without having said when is seen to be gone before its work begins."""
-    service = Service()
-    app = protect(service, few_places())
-    with served(app) as port, ThreadPoolExecutor(2) as pool:
-        url = f"http://127.0.0.1:{port}"
-        held = [pool.submit(httpx.get, f"{url}/hold", timeout=30)]
-        try:
-            assert service.entered.acquire(timeout=10)
-            with socket.create_connection(("127.0.0.1", port)) as left:
-                left.sendall(f"POST /other HTTP/1.1\r\nHost: a\r\n{body}".encode())
-                until(lambda: in_line(app) == 1, "it waits")
-            held.append(pool.submit(httpx.post, f"{url}/body", content=b"patient", timeout=30))
-            until(lambda: in_line(app) == 2, "another one waits")
-        finally:
-            service.gate.set()
-        assert [one.result().text for one in held][1] == "patient"
-    assert service.begun == 2
-    assert app.protection.stats().light.under_way == 0
 
 
 def test_what_is_admitted_ends_however_the_service_does() -> None:

@@ -14,9 +14,10 @@ mark. It says nothing of our own places, so a limit that is found learns nothing
 A body is left in the server until there is a place: a request that waits weighs what that may have
 read of it, and a line that holds too much refuses with QUEUE_FULL.
 
-Who has left while it waited is not served: after a wait the first message is taken from the server,
-and handed on unless it says so. Not where the server may have none to give: of a body whose length
-is not said, or that its sender keeps back until it is asked (`Expect`).
+Who has hung up while it waited is served all the same. The time it has waited is what tells the
+queue that its line stands: with those passed over who had left after 100 ms, 0.01 of what could be
+done was answered in time at three times as much, and 0.88 is (four places of 40 ms under uvicorn).
+The next in line was always about to leave. A deadline says so before the work begins.
 
 A permit is held until the application returns, streamed bodies included.
 """
@@ -30,7 +31,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
-from sluicegate.doors.asgi import App, Message, RawFields, Receive, Scope, Send, respond
+from sluicegate.doors.asgi import App, Message, RawFields, Scope, Send, respond
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
@@ -84,14 +85,7 @@ class ProtectedApp:
         )
         claimed_us = request.arrived_us + left_us if left_us >= 0 else None
         head = scope["method"] == "HEAD"
-        waited = False
-
-        def held_bytes() -> int:
-            nonlocal waited
-            waited = True
-            return self._held_bytes(scope)
-
-        admitted = await protection.admit(request, held_bytes)
+        admitted = await protection.admit(request, lambda: self._held_bytes(scope))
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
             raw = [] if mark is None else _raw(mark.http_fields())
@@ -101,11 +95,6 @@ class ProtectedApp:
         sender = _Sender(send, protection, served, claimed_us, head=head)
         outcome = Outcome.IGNORE
         try:
-            if waited and _begins_at_once(scope):
-                first = await receive()
-                if first["type"] == "http.disconnect":
-                    return None
-                receive = _beginning_with(first, receive)
             await self.app(scope, receive, sender.send)
             outcome = sender.outcome
         except BaseException as error:
@@ -211,21 +200,6 @@ def _body_bytes(scope: Scope) -> int:
     if _values(scope, b"transfer-encoding") or scope["method"] in _WITH_BODY:
         return -1
     return 0
-
-
-def _begins_at_once(scope: Scope) -> bool:
-    """Whether the server has a first message of the request, or soon will."""
-    return _body_bytes(scope) >= 0 and not _values(scope, b"expect")
-
-
-def _beginning_with(first: Message, receive: Receive) -> Receive:
-    """A `receive` that returns this message and then those that are left."""
-    messages = [first]
-
-    async def receive_all() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return receive_all
 
 
 def _raw(fields: Sequence[tuple[str, str]]) -> RawFields:
