@@ -217,5 +217,6 @@ def _objective(path: str, endpoint: str, table: object) -> Objective:
     if "share" not in values:
         raise BadValue(f"{path}.share", None, "give the share that is to go well, as 0.999")
     if "endpoint" in values:
-        raise BadValue(f"{path}.endpoint", values["endpoint"], "leave it out: the table is named so")
+        remedy = "leave it out: the table is named so"
+        raise BadValue(f"{path}.endpoint", values["endpoint"], remedy)
     return build(path, Objective, {**values, "endpoint": endpoint}, {})
