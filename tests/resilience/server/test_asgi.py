@@ -11,13 +11,17 @@ import httpx
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.context import remaining_us, served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
+from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import EndpointSettings, Resilience
 from sluicegate.system import now_us
+from sluicegate.testing import HandClock
 from tests.doors.test_frameworks import served
 
 
@@ -171,3 +175,24 @@ def test_what_is_admitted_ends_however_the_service_does() -> None:
             assert status == (500 if path == "/bug" else 200)
     stats = app.protection.stats().light
     assert (stats.under_way, stats.admitted) == (0, 4)
+
+
+def test_an_observer_that_fails_leaves_nothing_taken() -> None:
+    """Neither a place nor the endpoint's share of them; it would be heavy for ever."""
+
+    class Exporter:
+        def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+            raise OSError("the collector is down")
+
+    clock = HandClock()
+    settings = Resilience(queue=QueueSettings(places=2))
+    protection = Protection(settings, clock=clock, threaded=True, observer=Exporter())
+    for endpoint in ("/page", "/other", "/page", "/page"):
+        admitted = protection.admit_now(protection.begin(endpoint))
+        assert isinstance(admitted, Admitted)
+        clock.advance(ms=20)
+        with pytest.raises(OSError, match="collector"):
+            admitted.end(Outcome.SUCCESS)
+        clock.advance(s=1)
+    stats = protection.stats()
+    assert (stats.light.under_way, stats.light.admitted, stats.heavy.admitted) == (0, 4, 0)

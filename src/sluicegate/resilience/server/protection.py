@@ -430,11 +430,13 @@ class Protection:
     def end(self, permit: StackPermit, outcome: Outcome, heavy: bool) -> bool:
         """End what is held; called by what was admitted."""
         with self._lock:
-            if not permit.end(outcome, self._clock.now_us()):
-                return False
-            if not heavy:
-                self._cost.leave_light(permit.request.operation)
-            return True
+            ended = True
+            try:
+                ended = permit.end(outcome, self._clock.now_us())
+            finally:  # an observer may have failed
+                if ended and not heavy:
+                    self._cost.leave_light(permit.request.operation)
+            return ended
 
     def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
         """Return the mark of a refusal that says that we are overloaded; None for any other."""
