@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeAlias, final
+from wsgiref.handlers import SimpleHandler
 
 import grpc
 import grpc.aio
@@ -322,6 +325,29 @@ def test_wsgi_sends_504_instead_of_an_answer_that_nobody_waits_for(left_ms: int)
     else:
         assert (found.status_code, found.text) == (200, "largepage")
     assert door.protection.stats().light.under_way == 0
+
+
+def test_wsgi_sends_504_where_an_application_begins_its_answer_anew_too_late() -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        time.sleep(0.05)
+        try:
+            int("a bug")
+        except ValueError:
+            start_response("500 Sorry", [("Content-Type", "text/plain")], sys.exc_info())
+        return [b"sorry"]
+
+    for left_ms, status in ((20, b"504 Gateway Timeout"), (60_000, b"500 Sorry")):
+        answer = io.BytesIO()
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": "/",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_X_SLUICEGATE_DEADLINE_MS": str(left_ms),
+        }
+        handler = SimpleHandler(io.BytesIO(), answer, io.StringIO(), environ)
+        handler.run(protect_wsgi(app))
+        assert answer.getvalue().split(b" ", 1)[1].startswith(status)
 
 
 def test_what_a_grpc_handler_has_set_stays_beside_the_mark() -> None:

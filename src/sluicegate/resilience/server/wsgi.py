@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Token
-from typing import TYPE_CHECKING, Any, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -31,6 +32,8 @@ from sluicegate.resilience.settings import Resilience
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
+
+Begin: TypeAlias = Callable[[str, list[tuple[str, str]]], Any]
 
 _SOCKET_ONLY = Proxies(0)
 _DROPPED = ("503", "504")
@@ -128,10 +131,16 @@ class _Response:
         self._outcome = Outcome.SUCCESS
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None, /) -> Any:
+            # With `exc_info` what had begun is begun anew.
+            begin: Begin = (
+                start_response
+                if exc_info is None
+                else partial(_begin_anew, start_response, exc_info)
+            )
             if protection.is_in_vain(claimed_us):
                 self._outcome = Outcome.DROPPED
                 if self._instead is None:
-                    self._instead = _refuse(refusal(), [], environ, start_response)
+                    self._instead = _refuse(refusal(), [], environ, begin)
                 return _nowhere
             if status.startswith("5"):
                 if served.overload_us >= 0:
@@ -141,9 +150,7 @@ class _Response:
                     headers = [*headers, *(pair for pair in fields if pair[0] not in have)]
                 elif status.startswith(_DROPPED):
                     self._outcome = Outcome.DROPPED
-            if exc_info is None:
-                return start_response(status, headers)
-            return start_response(status, headers, exc_info)
+            return begin(status, headers)
 
         try:
             self._chunks = door.app(environ, start)
@@ -198,13 +205,19 @@ def _refuse(
     decision: Decision,
     fields: list[tuple[str, str]],
     environ: Environ,
-    start_response: StartResponse,
+    begin: Begin,
 ) -> list[bytes]:
     """Begin an answer of problem details, and return its chunks."""
     judgement = Judgement(decision, ())
     text = body(judgement)
-    start_response(status_line(status_of(judgement)), [*_head(CONTENT_TYPE, text), *fields])
+    begin(status_line(status_of(judgement)), [*_head(CONTENT_TYPE, text), *fields])
     return _chunks(text, environ)
+
+
+def _begin_anew(
+    start_response: StartResponse, exc_info: Any, status: str, headers: list[tuple[str, str]]
+) -> Any:
+    return start_response(status, headers, exc_info)
 
 
 def _chunks(text: bytes, environ: Environ) -> list[bytes]:
