@@ -102,8 +102,17 @@ def test_classes_beyond_the_bound_share_one() -> None:
     assert [name for name, _ in deadline.stats().needs_us] == ["op0", "op1", OTHERS]
 
 
+def test_of_classes_that_share_one_only_what_has_expired_is_refused() -> None:
+    """Else one that is slow takes its time for that of one that is quick."""
+    deadline = taught(500 * MS, "scan", operations_max=1)
+    refused(deadline, Request("k", deadline_us=NOW + 20 * MS, operation="scan"))
+    teach(deadline, 500 * MS, "report")
+    admitted(deadline, Request("k", deadline_us=NOW + 20 * MS, operation="get"))
+    refused(deadline, Request("k", deadline_us=NOW, operation="get"))
+
+
 def test_names_that_somebody_invents_make_room_for_what_is_asked_for() -> None:
-    """Else whatever comes after them is judged by the time of its neighbours for ever."""
+    """Else whatever comes after them has no class of its own for ever."""
     deadline = Deadline(DeadlineSettings(operations_max=2))
 
     def names(*asked: str, at_us: int) -> list[str]:

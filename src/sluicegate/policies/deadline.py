@@ -49,9 +49,9 @@ its own part alone, in parts of what all of them can do, in time and in vain:
 policy is there to keep near zero.
 
 Cost: a look-up and a comparison; learning is a `WindowedQuantile.add`; the p99 is taken once each
-`refresh_us`. Bounds: `operations_max` classes, the rest share one. What nobody has asked for in ten
-minutes makes room for what comes: whoever invents names would otherwise have all that come after
-judged by each other's time for ever.
+`refresh_us`. Bounds: `operations_max` classes. The rest share one, of which only what has expired
+is refused: what is slow among them would be asked of what is quick. What nobody has asked for in
+ten minutes makes room for what comes.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class _ServiceTime:
         "_cuts",
         "_settings",
         "_since_us",
+        "_slack",
         "_slowest_us",
         "_trials",
         "_trials_cut_us",
@@ -146,8 +147,9 @@ class _ServiceTime:
         "times",
     )
 
-    def __init__(self, settings: DeadlineSettings, now_us: int) -> None:
+    def __init__(self, settings: DeadlineSettings, slack: bool, now_us: int) -> None:
         self._settings = settings
+        self._slack = slack
         self.asked_us = now_us  # when anybody last wanted to be let in
         self.times = WindowedQuantile(settings.windows, settings.window_us)
         self.need_us = settings.assumed_us
@@ -207,14 +209,14 @@ class _ServiceTime:
         settings = self._settings
         self.due_us = now_us + settings.refresh_us
         self.need_us = self._learned_us(now_us)
-        if not settings.slack or self._cuts < settings.cuts_min:
+        if not self._slack or self._cuts < settings.cuts_min:
             return
         if now_us - self._cut_at_us < settings.window_us:
             self.need_us = max(self.need_us, self._cut_after_us + 1)
 
     def _learned_us(self, now_us: int) -> int:
         settings, times = self._settings, self.times
-        if not settings.slack or times.count(now_us) < settings.samples_min:
+        if not self._slack or times.count(now_us) < settings.samples_min:
             return settings.assumed_us
         need_us = int(times.quantile(settings.quantile, now_us) or 0.0)
         best_us = times.lowest(settings.quantile, settings.samples_min // settings.windows)
@@ -418,7 +420,8 @@ class Deadline(BasePolicy):
                 operation = OTHERS
                 time = self._times.get(OTHERS)
             if time is None:
-                time = self._times[operation] = _ServiceTime(self.settings, now_us)
+                slack = self.settings.slack and operation != OTHERS
+                time = self._times[operation] = _ServiceTime(self.settings, slack, now_us)
         return time
 
     def _make_room(self, now_us: int) -> None:
