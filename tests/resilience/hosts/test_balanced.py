@@ -107,7 +107,7 @@ def test_one_host_of_ten_that_hangs_costs_nobody_an_answer() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_one_host_of_ten_that_fails_at_once_does_not_draw_the_traffic(method: str) -> None:
     bad = Host(FAILING)
-    # Before its first answer the host has one call of the ten, two or, once in a hundred runs, more.
+    # Before its first answer the host has one call of the ten or two, once in a hundred runs more.
     assert share_of_good(nine_and(bad), method, calls=3 * CALLS) >= 0.995
     assert bad.received < CALLS // 20
 

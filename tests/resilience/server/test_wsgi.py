@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import httpx
 import pytest
+from flask import Flask
 
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.context import served_request
@@ -128,6 +129,19 @@ def test_a_response_that_another_thread_closes_gives_its_place_back() -> None:
         assert levels(app) == (1, 1)
         response.close()
     assert levels(app) == (1, 0)
+
+
+def test_the_test_client_of_flask_gives_places_back_where_it_buffers() -> None:
+    flask_app = Flask("shop")
+    flask_app.add_url_rule("/page", view_func=lambda: "page")
+    app = protect(flask_app.wsgi_app, one_place())
+    flask_app.wsgi_app = app  # type: ignore[method-assign]
+    client = flask_app.test_client()
+    for _ in range(3):
+        assert client.get("/page", buffered=True).status_code == 200
+        with client.get("/page") as response:
+            assert response.status_code == 200
+    assert levels(app) == (6, 0)
 
 
 def test_expired_work_is_never_begun_and_bad_claims_are_named() -> None:
