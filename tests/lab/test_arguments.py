@@ -35,6 +35,9 @@ def test_two_modes_have_the_mean_that_was_asked_for() -> None:
         "lognormal:9",
         "pareto:1",
         "pareto:many",
+        "pareto:",
+        "pareto:\uff12",
+        "bimodal:5%/",
         "bimodal:0%/3",
         "bimodal:5%/0.5",
         "bimodal:5%/x",
@@ -51,7 +54,19 @@ def test_times_have_a_unit() -> None:
     assert parse_us("--work", "1.5 s") == 1_500_000
     assert parse_us("--work", "250us") == 250
     assert parse_us("--work", "2min") == 120_000_000
-    for text in ("30", "30 minutes", "ms", "-3ms", "0s", "nan s", "inf s", "1e9h", ""):
+    for text in (
+        "30",
+        "30 minutes",
+        "ms",
+        "-3ms",
+        "0s",
+        "nan s",
+        "inf s",
+        "1e9h",
+        "\uff15ms",
+        "1_0ms",
+        "",
+    ):
         with pytest.raises(BadValue, match=r"--work.*30ms, 0\.5s"):
             parse_us("--work", text)
 
@@ -59,6 +74,6 @@ def test_times_have_a_unit() -> None:
 def test_shares_are_parts_or_percent() -> None:
     assert parse_share("--mix", "20%") == 0.2
     assert parse_share("--mix", "0.2") == 0.2
-    for text in ("0", "120%", "x%", "nan", ""):
+    for text in ("0", "120%", "x%", "nan", "\u0662\u0660%", ""):
         with pytest.raises(BadValue, match=r"--mix.*20% or 0\.2"):
             parse_share("--mix", text)

@@ -45,7 +45,7 @@ def add_run_arguments(parser: ArgumentParser, *, runs: int = 5, jobs: str = "1")
 def parse_seeds(seed: str, runs: str) -> range:
     """The seeds to run: `runs` of them from `seed` on."""
     first = parse_whole("--seed", seed, 0, SEED_MAX)
-    return range(first, first + parse_whole("--runs", runs, 1, RUNS_MAX))
+    return range(first, first + parse_whole("--seeds (or --runs)", runs, 1, RUNS_MAX))
 
 
 def parse_jobs(jobs: str) -> int:
@@ -62,10 +62,17 @@ def parse_whole(flag: str, text: str, least: int, most: int, alternative: str = 
     return int(text)
 
 
+def read_float(text: str) -> float:
+    """A number as people write it: `1_0` and digits of other scripts are none."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
 def parse_number(flag: str, text: str, most: float = 1e6) -> float:
     """A number above 0."""
     try:
-        value = float(text)
+        value = read_float(text)
     except ValueError:
         value = 0.0
     if not 0 < value <= most:
@@ -78,7 +85,7 @@ def parse_us(flag: str, text: str) -> int:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz").strip()
     unit_us = _UNITS_US.get(text[len(number) :].strip(), 0)
     try:
-        us = round(float(number) * unit_us)
+        us = round(read_float(number) * unit_us)
     except (ValueError, OverflowError):
         us = 0
     if not 1 <= us <= DURATION_US_MAX:
@@ -90,7 +97,7 @@ def parse_share(flag: str, text: str) -> float:
     """A share above 0, as `20%` or `0.2`."""
     number = text.strip()
     try:
-        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        share = read_float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
@@ -100,16 +107,18 @@ def parse_share(flag: str, text: str) -> float:
 
 def parse_service(flag: str, text: str, mean_us: int) -> Duration:
     """How service times vary around their mean, by the name of the distribution."""
-    name, _, how = text.strip().partition(":")
+    name, mark, how = text.strip().partition(":")
+    if mark and not how:
+        raise BadValue(flag, text, f"give a number behind the colon ({SERVICES})")
     try:
         if name == "exponential" and not how:
             return Exponential(float(mean_us))
         if name == "constant" and not how:
             return Constant(mean_us)
         if name == "lognormal":
-            return Lognormal(float(mean_us), float(how or "1"))
+            return Lognormal(float(mean_us), read_float(how or "1"))
         if name == "pareto":
-            return Pareto(float(mean_us), float(how or "1.5"))
+            return Pareto(float(mean_us), read_float(how or "1.5"))
         if name == "bimodal":
             return _bimodal(flag, how or "5%/10", mean_us)
     except ValueError as error:
@@ -120,8 +129,8 @@ def parse_service(flag: str, text: str, mean_us: int) -> Duration:
 
 def _bimodal(flag: str, how: str, mean_us: int) -> Duration:
     """A share of them takes so many times as long as the others."""
-    share_text, _, times_text = how.partition("/")
-    share, times = parse_share(flag, share_text), float(times_text or "10")
+    share_text, mark, times_text = how.partition("/")
+    share, times = parse_share(flag, share_text), read_float(times_text if mark else "10")
     if not 1 <= times <= 1e6:
         raise BadValue(flag, times_text, "say how many times as long: 1 to 1,000,000")
     short_us = mean_us / (1 - share + share * times)

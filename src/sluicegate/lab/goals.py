@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from typing import Any, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
@@ -74,6 +74,23 @@ class GoalResult(NamedTuple):
         """Whether every run meets it."""
         return self.held == self.runs
 
+    def as_json(self, rig: Any) -> dict[str, Any]:
+        """The same for programs; what is infinite is null."""
+        return {
+            "case": self.case,
+            "goal": self.goal.text(rig),
+            "worst": _finite(self.worst),
+            "seed": self.seed,
+            "used": _finite(self.goal.used(self.worst, rig)),
+            "held": self.held,
+            "runs": self.runs,
+            "met": self.met,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
 
 class Margin(NamedTuple):
     """How much of what a goal allows its worst run has used: 1 is at the bound, more is missed."""
@@ -99,9 +116,18 @@ def judge_goals(
         for goal in goals:
             if goal.cases and case not in goal.cases:
                 continue
+            values = {seed: _value(run, goal.figure) for seed, run in runs.items()}
             pick = max if goal.at_least is None else min
-            seed = pick(runs, key=lambda seed: runs[seed][goal.figure])
-            worst = runs[seed][goal.figure]
-            held = sum(goal.is_met(run[goal.figure], rigs[case]) for run in runs.values())
+            seed = pick(values, key=values.__getitem__)
+            worst = values[seed]
+            held = sum(goal.is_met(value, rigs[case]) for value in values.values())
             results.append(GoalResult(case, goal, worst, seed, held, len(runs)))
     return results
+
+
+def _value(figures: Mapping[str, float], name: str) -> float:
+    value = figures.get(name)
+    if not isinstance(value, int | float):
+        remedy = f"let `measure` return a number of that name; it returns {', '.join(figures)}"
+        raise BadValue(f"goal.{name}", value, remedy)
+    return value

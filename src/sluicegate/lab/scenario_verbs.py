@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sluicegate.command_line.text import table
@@ -117,7 +116,7 @@ class _Claim(NamedTuple):
         return self.scenario.name, str(self.held), str(self.runs), used, self.closest()
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs; what is infinite is null."""
+        """The same for programs."""
         rigs = self.scenario.rigs
         return {
             "scenario": self.scenario.name,
@@ -125,23 +124,8 @@ class _Claim(NamedTuple):
             "held": self.held,
             "runs": self.runs,
             "own_settings": dict(self.scenario.own_settings),
-            "goals": [
-                {
-                    "case": one.case,
-                    "goal": one.goal.text(rigs[one.case]),
-                    "worst": _finite(one.worst),
-                    "seed": one.seed,
-                    "used": _finite(one.goal.used(one.worst, rigs[one.case])),
-                    "held": one.held,
-                    "met": one.met,
-                }
-                for one in self.judged
-            ],
+            "goals": [one.as_json(rigs[one.case]) for one in self.judged],
         }
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def compare_candidates(

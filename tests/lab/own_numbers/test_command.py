@@ -104,7 +104,7 @@ def test_a_file_says_the_same_as_flags_and_its_goals_are_judged(
     assert lab(str(path), "--runs", "1") == 0
     output = capsys.readouterr().out
     assert "met     CRITICAL >= 0.99  " in output
-    assert "met     p99 <= 2000  " in output
+    assert "met     p99_ms <= 2000  " in output
     assert "callers wait: CRITICAL 500 ms and BULK 1000 ms" in output
     assert lab(str(path), "--runs", "1", "--as", "fifo", "--with", "none") == 1
     output = capsys.readouterr().out
@@ -184,7 +184,16 @@ def test_a_trace_gives_its_instants_and_may_be_made_denser(tmp_path: Path) -> No
         (("--with", "best"), "--with: 'best' cannot be used; give one of dispatcher, protect"),
         (("--as", "best", "--workers", "2"), "--as: 'best' cannot be used; give one of"),
         (("--workers", "9", "--case", "2x"), "--case: '2x' cannot be used; leave it out"),
-        (("--workers", "90000", "--work", "1ms"), "--arrivals: '2x' cannot be used; say how much"),
+        (("--workers", "90000", "--work", "1ms"), "that is 180,000,000 a second, and at most"),
+        (("--arrivals", "poisson:"), "'poisson:' cannot be used; say what comes behind its last"),
+        (("--arrivals", "2x@"), "'2x@' cannot be used; say what comes behind its last mark"),
+        (("--arrivals", "on-off:/50ms"), "--arrivals: '' cannot be used; give a time"),
+        (("--arrivals", "1_0x"), "--arrivals: '1_0x' cannot be used; say how much"),
+        (("--arrivals", "trace:no.csv"), "--arrivals: 'trace:no.csv' .* path of a file that is"),
+        (("--deadline", "1s,2s"), "--deadline: '1s,2s' cannot be used; say once how long callers"),
+        (("--deadline", "1s,bulk=2s,bulk=3s"), "--deadline: .* say once how long BULK wait"),
+        (("--with", "fifo,none"), "--with: 'none' cannot be used; .*partitions, or none alone"),
+        (("--workers", "2", "--seeds", "0"), r"--seeds \(or --runs\): '0'"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_field_its_value_and_a_remedy(
@@ -206,15 +215,52 @@ def test_what_cannot_be_is_refused_by_its_field_its_value_and_a_remedy(
         ("[goals]\ncritical = 1", r"goals\.critical.*degraded"),
         ("[goals]\np99 = 60", r"goals\.p99: '60' .*30ms"),
         ("goals = 3", r"mine\.toml: goals: 3 .*make it a table"),
+        ("mix = {bulk = 1}", r"mine\.toml: mix: {'bulk': 1} .*, as the flag --mix takes it"),
+        ("with = ['best']", r"mine\.toml: with: 'best' cannot be used; give one of dispatcher"),
+        ("as = 'best'", r"mine\.toml: as: 'best' cannot be used; give one of dispatcher"),
+        ("workers = 90000\nwork = '1ms'", r"mine\.toml: arrivals: '2x' cannot be used; that is"),
+        ("arrivals = 'trace:no.csv'", r"mine\.toml: arrivals: 'trace:no\.csv' cannot be used"),
+        ("arrivals = 'trace:mine.toml'", r"arrivals: .*give a trace whose format and columns show"),
     ],
 )
 def test_a_mistake_in_a_file_names_the_file_and_its_field(
-    tmp_path: Path, text: str, error: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(text)
+    with pytest.raises(BadValue, match=error):
+        lab("mine.toml")
+
+
+def test_a_flag_beside_a_file_is_named_as_a_flag(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(FILE)
+    with pytest.raises(BadValue, match=r"^--with: 'best'"):
+        lab(str(path), "--with", "best")
+
+
+def test_a_trace_that_ends_within_the_warm_up_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text("time,key\n0.1,a\n1.9,a\n")
+    with pytest.raises(BadValue, match=r"--arrivals: 'trace:.* it ends within the warm-up"):
+        lab("overload", "--arrivals", f"trace:{path}", "--with", "none", "--runs", "1")
+
+
+def test_a_figure_of_nothing_meets_no_goal_and_is_null_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(BadValue, match=error):
-        lab(str(path))
+    path.write_text(
+        "workers = 2\nseconds = 1\narrivals = '0.0001x'\n[goals]\ndegraded = 0.9\np99 = '1s'\n"
+    )
+    assert lab(str(path), "--runs", "1", "--json") == 1
+    output = capsys.readouterr().out
+    assert "Infinity" not in output
+    share, p99 = json.loads(output)["goals"]
+    assert (share["worst"], share["met"]) == (0.0, False)
+    assert (p99["worst"], p99["used"], p99["met"]) == (None, None, False)
+    assert lab(str(path), "--runs", "1") == 1
+    assert "MISSED  p99_ms <= 1000  never (seed 0)" in capsys.readouterr().out
 
 
 def test_other_scenarios_take_no_numbers() -> None:

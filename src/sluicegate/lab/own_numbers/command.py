@@ -9,6 +9,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, Final
 
 from sluicegate.command_line.text import clip, clip_words, count, counted, percent, table
@@ -92,11 +93,14 @@ def run(arguments: Namespace) -> int:
     check_candidates(numbers)
     seeds = parse_seeds(arguments.seed, arguments.runs)
     bar = ProgressBar(write_status, live=sys.stderr.isatty())
+    bar.show(0, len(names) * len(seeds), "runs")
     runs = []
-    for one in play_all(numbers, seeds, parse_jobs(arguments.jobs)):
-        runs.append(one)
-        bar.show(len(runs), len(names) * len(seeds), "runs")
-    bar.clear()
+    try:
+        for one in play_all(numbers, seeds, parse_jobs(arguments.jobs)):
+            runs.append(one)
+            bar.show(len(runs), len(names) * len(seeds), "runs")
+    finally:
+        bar.clear()
     books = [book_of(name, [one for one in runs if one.candidate == name]) for name in names]
     ours = {one.seed: one.figures() for one in runs if one.candidate == numbers.ours}
     goals = judge_goals(numbers.goals, {_CASE: numbers}, {_CASE: ours})
@@ -104,17 +108,7 @@ def run(arguments: Namespace) -> int:
         "sentence": summary_sentence(books),
         "played": _played(numbers, seeds),
         "candidates": books,
-        "goals": [
-            {
-                "goal": one.goal.text(numbers),
-                "worst": one.worst,
-                "seed": one.seed,
-                "held": one.held,
-                "runs": one.runs,
-                "met": one.met,
-            }
-            for one in goals
-        ],
+        "goals": [one.as_json(numbers) for one in goals],
     }
     if arguments.json:
         sys.stdout.write(f"{json.dumps(report, indent=1)}\n")
@@ -170,5 +164,6 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield ""
     for one in report["goals"]:
         mark = "met   " if one["met"] else "MISSED"
-        worst = f"{format_number(one['worst'])} (seed {one['seed']})"
+        figure = inf if one["worst"] is None else one["worst"]
+        worst = f"{format_number(figure)} (seed {one['seed']})"
         yield f"{mark}  {one['goal']}  {worst}  {one['held']} of {one['runs']}"

@@ -20,12 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import inf
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.arguments import parse_service, parse_share, parse_us, parse_whole
+from sluicegate.lab.arguments import (
+    parse_service,
+    parse_share,
+    parse_us,
+    parse_whole,
+    read_float,
+)
 from sluicegate.lab.arrivals import (
     RATE_PER_S_MAX,
     Arrivals,
@@ -45,6 +52,7 @@ LOAD_DEFAULT: Final = 2.0
 SECONDS_MAX: Final = 3_600
 WARM_US: Final = 2_000_000  # before the seconds that are counted
 ARRIVALS_MAX: Final = 2_000_000  # a run
+_BURST_US: Final = 50_000  # and the rest after it
 FILE_BYTES_MAX: Final = 1 << 16
 SHAPES: Final = "2x, poisson:RATE, on-off:ON/OFF, pareto:ON/OFF, diurnal:DAY, trace:FILE"
 NAMES: Final = (
@@ -60,6 +68,7 @@ NAMES: Final = (
 )
 FIGURES: Final = ("goodput", "p50", "p99", "refused-p99")
 _US: Final = 1e6
+_MEAN_PER_S_MAX: Final = RATE_PER_S_MAX / 4
 
 
 @final
@@ -79,6 +88,7 @@ class OwnNumbers:
     ours: str = "dispatcher"
     goals: tuple[Goal, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)  # each field as it was written
+    places: Mapping[str, str] = field(default_factory=dict)  # and where, if not in its flag
 
     @property
     def capacity_per_s(self) -> float:
@@ -94,6 +104,10 @@ class OwnNumbers:
         """How long callers of a class wait."""
         return self.deadlines_us.get(of, self.deadline_us)
 
+    def place(self, name: str) -> str:
+        """Where a field is written, or would be."""
+        return self.places.get(name, f"--{name}")
+
     def instants_us(self, chance: Chance) -> list[int]:
         """When work comes, of all classes, warm-up included."""
         end_us = WARM_US + self.counted_us
@@ -102,9 +116,12 @@ class OwnNumbers:
             if at_us >= end_us:
                 return instants
             instants.append(at_us)
+        if isinstance(self.arrivals, Replay) and instants[-1:] < [WARM_US]:
+            remedy = "it ends within the warm-up of 2 s; give a longer one, or less of it a second"
+            raise BadValue(self.place("arrivals"), self.words.get("arrivals"), remedy)
         if len(instants) > ARRIVALS_MAX:
             remedy = f"one run may have {ARRIVALS_MAX:,} requests; give fewer, or a lower rate"
-            raise BadValue("--seconds", self.seconds, remedy)
+            raise BadValue(self.place("seconds"), self.seconds, remedy)
         return instants
 
 
@@ -124,19 +141,20 @@ def read_numbers(flags: Mapping[str, str], path: str | None = None) -> OwnNumber
     fields: dict[str, tuple[str, str]] = {}  # by name: where it was written, and what
     for name, value in file.items():
         if isinstance(value, bool) or not isinstance(value, str | int | list):
-            raise BadValue(f"{path}: {name}", value, "give a text or a whole number")
+            remedy = f"give a text or a whole number, as the flag --{name} takes it"
+            raise BadValue(f"{path}: {name}", value, remedy)
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         fields[name] = (f"{path}: {name}", text)
     fields |= {name: (f"--{name}", text) for name, text in flags.items()}
-    numbers = _read(fields)
+    numbers = _read(fields, "--" if path is None else f"{path}: ")
     return replace(numbers, goals=tuple(_goals(path or "", goals, numbers)))
 
 
-def _read(fields: Mapping[str, tuple[str, str]]) -> OwnNumbers:
+def _read(fields: Mapping[str, tuple[str, str]], unwritten: str) -> OwnNumbers:
     """Read each field; what others depend on comes first."""
 
     def of(name: str, default: str) -> tuple[str, str]:
-        return fields.get(name, (f"--{name}", default))
+        return fields.get(name, (f"{unwritten}{name}", default))
 
     flag, text = of("workers", "32")
     workers = parse_whole(flag, text, 1, WORKERS_MAX)
@@ -161,6 +179,7 @@ def _read(fields: Mapping[str, tuple[str, str]]) -> OwnNumbers:
         others=others,
         ours=of("as", "dispatcher")[1],
         words={name: text for name, (_, text) in fields.items()},
+        places={name: of(name, "")[0] for name in NAMES},
     )
 
 
@@ -189,19 +208,24 @@ def parse_mix(flag: str, text: str) -> dict[Criticality, float]:
 
 def parse_deadlines(flag: str, text: str) -> tuple[int, dict[Criticality, int]]:
     """`500ms`, or `500ms,bulk=5s`: how long callers wait, and those of some classes."""
-    common_us, own_us = 500_000, dict[Criticality, int]()
+    waits_us: dict[Criticality | None, int] = {}
     for one in text.split(","):
         name, mark, time = one.strip().rpartition("=")
-        if mark:
-            own_us[parse_criticality(name, field=flag)] = parse_us(flag, time)
-        else:
-            common_us = parse_us(flag, time)
-    return common_us, own_us
+        of = parse_criticality(name, field=flag) if mark else None
+        if of in waits_us:
+            raise BadValue(flag, text, f"say once how long {of.name if of else 'callers'} wait")
+        waits_us[of] = parse_us(flag, time)
+    common_us = waits_us.pop(None, 500_000)
+    return common_us, {of: us for of, us in waits_us.items() if of is not None}
 
 
 def parse_arrivals(flag: str, text: str, capacity_per_s: float) -> Arrivals:
     """What comes, as the head of this file has it."""
     shape, _, how = text.strip().partition(":")
+    if text.strip().endswith((":", "@", "/")):
+        raise BadValue(
+            flag, text, f"say what comes behind its last mark, or leave it out: {SHAPES}"
+        )
     if shape == "trace":
         return _trace(flag, text, how, capacity_per_s)
     how, mark, much = how.partition("@")
@@ -222,12 +246,15 @@ def _rate(flag: str, text: str, much: str, capacity_per_s: float) -> float:
     """`400`, `400/s`, or `1.5x` of what can be done."""
     times = much.endswith("x")
     try:
-        value = float(much.removesuffix("/s").removesuffix("x"))
+        value = read_float(much.removesuffix("/s").removesuffix("x"))
     except ValueError:
         value = 0.0
     rate = value * capacity_per_s if times else value
-    if not 0 < rate <= RATE_PER_S_MAX / 4:
+    if not 0 < rate < inf:
         raise BadValue(flag, text, "say how much: 400 a second, or 1.5x of what can be done")
+    if rate > _MEAN_PER_S_MAX:
+        remedy = f"that is {rate:,.0f} a second, and at most {_MEAN_PER_S_MAX:,.0f} can be played"
+        raise BadValue(flag, text, f"{remedy}; give less of it, fewer workers, or longer work")
     return rate
 
 
@@ -248,9 +275,11 @@ def _diurnal(flag: str, how: str, mean_per_s: float) -> Diurnal:
 
 def _pair(flag: str, how: str) -> tuple[int, int]:
     on, mark, off = how.partition("/")
-    if how and not mark:
+    if not how:
+        return _BURST_US, _BURST_US
+    if not mark:
         raise BadValue(flag, how, "give how long it is on and how long off: on-off:50ms/50ms")
-    return parse_us(flag, on or "50ms"), parse_us(flag, off or "50ms")
+    return parse_us(flag, on), parse_us(flag, off)
 
 
 def _peak(flag: str, how: str, mean_per_s: float, on_us: int, off_us: int) -> float:
@@ -272,10 +301,16 @@ def _trace(flag: str, text: str, how: str, capacity_per_s: float) -> Replay:
     path, mark, much = how.rpartition("@")
     if not mark:
         path, much = how, ""
-    trace = open_trace(path)
+    try:
+        trace = open_trace(path)
+        us = tuple([row.at_us for row in islice(trace.rows(), ARRIVALS_MAX)])
+    except BadValue as error:
+        if error.field != "trace":
+            raise  # it names the file and the line
+        told = "give a trace whose format and columns show in what it holds"
+        raise BadValue(flag, text, told if "--" in error.remedy else error.remedy) from None
     if not trace.timed:
         raise BadValue(flag, text, "give a trace with times; this one is an order of keys")
-    us = tuple([row.at_us for row in islice(trace.rows(), ARRIVALS_MAX)])
     if not us:
         raise BadValue(flag, text, "give a trace that has rows")
     speed = 1.0
@@ -292,7 +327,7 @@ def _goals(path: str, goals: Any, numbers: OwnNumbers) -> Iterator[Goal]:
     for name, bound in goals.items():
         where, upper = f"{path}: goals.{name}", name.upper().replace("-", "_")
         if name in {"p50", "p99", "refused-p99"}:
-            yield Goal(figure=name, at_most=parse_us(where, str(bound)) / 1_000)
+            yield Goal(figure=f"{upper.lower()}_ms", at_most=parse_us(where, str(bound)) / 1_000)
         elif name == "goodput" or upper in classes:
             share = parse_share(where, str(bound))
             yield Goal(figure=name if name == "goodput" else upper, at_least=share)

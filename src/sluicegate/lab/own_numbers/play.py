@@ -65,27 +65,29 @@ class OwnRun:
         """What goals are about, in shares and milliseconds."""
         found = {"goodput": self.goodput, **times_ms(list(self.classes.values()))}
         for of, one in self.classes.items():
-            found[of.name] = one.in_time / one.offered if one.offered else 1.0
+            found[of.name] = one.in_time / one.offered if one.offered else 0.0
         return found
 
 
 def times_ms(classes: Sequence[ClassCounts]) -> dict[str, float]:
-    """The quantiles of all classes together; nobody refused is told so at once."""
+    """The quantiles of all classes together, as `measures` has them."""
     waits = [us for one in classes for us in one.waits_us]
     refusals = [us for one in classes for us in one.refusals_us]
     return {
-        "p50": quantile(waits, 0.5) / 1_000,
-        "p99": quantile(waits, 0.99) / 1_000,
-        "refused-p99": quantile(refusals, 0.99) / 1_000 if refusals else 0.0,
+        "p50_ms": quantile(waits, 0.5) / 1_000,
+        "p99_ms": quantile(waits, 0.99) / 1_000,
+        "refused_p99_ms": quantile(refusals, 0.99) / 1_000 if refusals else 0.0,
     }
 
 
 def check_candidates(numbers: OwnNumbers) -> None:
     """Refuse a name that nobody has."""
-    for flag, names in (("--as", (numbers.ours,)), ("--with", numbers.others)):
-        for name in names:
-            if name not in CANDIDATES:
-                raise BadValue(flag, name, f"give one of {', '.join(CANDIDATES)}")
+    known = ", ".join(CANDIDATES)
+    if numbers.ours not in CANDIDATES:
+        raise BadValue(numbers.place("as"), numbers.ours, f"give one of {known}")
+    for name in numbers.others:
+        if name not in CANDIDATES:
+            raise BadValue(numbers.place("with"), name, f"give one of {known}, or none alone")
 
 
 def rig_of(numbers: OwnNumbers, seed: int) -> Rig:
