@@ -20,8 +20,9 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab import command, scenarios
 from sluicegate.lab.arguments import parse_seeds
 from sluicegate.lab.goals import Goal
+from sluicegate.lab.jobs import RunSpec, run_groups
 from sluicegate.lab.measures import figures
-from sluicegate.lab.progress import ProgressBar
+from sluicegate.lab.progress import ProgressBar, RunProgress
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import FailedRun, Figures
 from sluicegate.lab.scenario import Scenario as AScenario
@@ -248,11 +249,57 @@ def test_a_file_is_read_again_when_it_has_changed_and_may_import_what_stands_bes
     assert scenarios.load(str(file)).title == "Another"
 
 
-def test_a_mistake_in_a_file_keeps_its_own_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import none_such\n", "mine.py, line 1: ModuleNotFoundError: No module named 'none_such'"),
+        ("x = 1\ny = x / 0\n", "mine.py, line 2: ZeroDivisionError: division by zero"),
+        ("\nif (:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
+        ("import beside_mine\n", "beside_mine.py, line 2: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(7)\n", "mine.py, line 1: SystemExit: 7"),
+        (
+            "from sluicegate.lab.goals import Goal\nGoal(figure='x')\n",
+            "line 2: goal.x: None cannot",
+        ),
+        ("x = 1\n", r"end the file with SCENARIO = Scenario\(...\)"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_by_its_line(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "beside_mine.py").write_text("x = 0\ny = 1 / x\n")
     file = tmp_path / "mine.py"
-    file.write_text("import nothing_of_that_name\n")
-    with pytest.raises(ModuleNotFoundError, match="nothing_of_that_name"):
+    file.write_text(text)
+    with pytest.raises(BadValue, match=error):
         scenarios.load(str(file))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("raised", ["KeyError('k')", "SystemExit(3)"])
+def test_a_run_that_fails_in_a_file_is_named_by_its_line_and_can_be_repeated(
+    tmp_path: Path, jobs: str, raised: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom tests.lab.tiny import SCENARIO as FOUND\n"
+        f"def measure(rig, result):\n    raise {raised}\n"
+        "SCENARIO = replace(FOUND, measure=measure)\n"
+    )
+    name, _, text = raised.rstrip(")").partition("(")
+    error = rf"mine\.py, line 4: {name}: {text}; repeat it: sluicegate lab run .*mine\.py --case"
+    with pytest.raises(FailedRun, match=error):
+        lab("run", str(file), "--runs", "1", "--jobs", jobs)
+
+
+@pytest.mark.parametrize("value", ["'many'", "None"])
+def test_a_goal_whose_figure_is_no_number_says_what_there_is(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom tests.lab.tiny import SCENARIO as FOUND\n"
+        "from sluicegate.lab.goals import Goal\n"
+        f"SCENARIO = replace(FOUND, goals=(Goal(figure='x', at_least=1),),"
+        f" measure=lambda rig, result: {{'x': {value}, 'y': 1.0}})\n"
+    )
+    with pytest.raises(BadValue, match=r"goal\.x: .*return a number of that name; it returns x, y"):
+        lab("run", str(file), "--runs", "1")
 
 
 def test_the_report_is_a_verb_with_a_folder(
@@ -321,6 +368,16 @@ def test_a_bug_in_a_candidate_keeps_its_traceback_and_says_how_to_repeat_it(
     with pytest.raises(LookupError) as caught:
         lab("run", "small", "--as", "broken", "--case", "4x", "--runs", "1")
     assert "--case 4x --as broken --seed 0" in caught.value.__notes__[0]
+
+
+def test_progress_shows_from_the_beginning_and_is_cleared_when_a_run_fails() -> None:
+    written: list[str] = []
+
+    progress = RunProgress(written.append, live=True)
+    with pytest.raises(BadValue):
+        list(run_groups([[RunSpec("small", "nobody", "2x", 0)]], progress, 1))
+    assert written[0].startswith("\r[........................] 0/1 ")
+    assert written[-1] == "\r" + " " * (len(written[0]) - 1) + "\r"
 
 
 def test_numbers_are_short_and_never_in_powers_of_ten() -> None:

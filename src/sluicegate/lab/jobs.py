@@ -110,13 +110,16 @@ def run_groups(
     group_of = {spec: at for at, group in enumerate(groups) for spec in group}
     results: list[list[RunResult]] = [[] for _ in groups]
     at = 0
-    for result in run_all(chain(*groups), jobs):
-        progress.record(result.spec.kind, result.wall_us)
-        results[group_of[result.spec]].append(result)
-        while at < len(groups) and len(results[at]) == len(groups[at]):
-            progress.end()
-            yield results[at]
-            at += 1
+    try:
+        for result in run_all(chain(*groups), jobs):
+            progress.record(result.spec.kind, result.wall_us)
+            results[group_of[result.spec]].append(result)
+            while at < len(groups) and len(results[at]) == len(groups[at]):
+                progress.end()
+                yield results[at]
+                at += 1
+    finally:
+        progress.end()
 
 
 def collect_results(scenario: AnyScenario, results: Iterable[RunResult]) -> ScenarioResults:

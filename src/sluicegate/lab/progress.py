@@ -76,6 +76,7 @@ class RunProgress:
         self._left.update(runs)
         self._total += len(runs)
         self._at_once = at_once
+        self._bar.show(self._done, self._total, "")
 
     def record(self, similar: RunKind, took_us: int) -> None:
         """A run has ended."""

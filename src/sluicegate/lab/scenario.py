@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from shlex import quote
+from traceback import walk_tb
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
@@ -181,12 +183,32 @@ def repeat_command(
 def repeatable(
     scenario: AnyScenario, candidate: str, case: str, seed: int, *, where: str = ""
 ) -> Iterator[None]:
-    """Add the command that repeats the run to whatever error is raised inside."""
+    """Add the command that repeats the run to whatever error is raised inside.
+
+    An error of a scenario of a user's own names its line.
+    """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         command = repeat_command(scenario, candidate, case, seed, where=where)
         if isinstance(error, BrokenRun):
             raise FailedRun(f"{error}; repeat it: {command}") from error
+        if where.endswith(".py"):
+            mistake = describe_mistake(error, Path(where).resolve())
+            raise FailedRun(f"{mistake}; repeat it: {command}") from error
         error.add_note(f"repeat it: {command}")
         raise
+
+
+def describe_mistake(error: BaseException, file: Path) -> str:
+    """Where an error was raised in a user's own file, or in one beside it, and what it says."""
+    said = str(error) if isinstance(error, SluicegateError) else f"{type(error).__name__}: {error}"
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
+        said = f"{type(error).__name__}: {error.msg}"
+        places.append((error.filename, error.lineno))
+    own = [(path, line) for path, line in places if Path(path).parent == file.parent]
+    if not own:
+        return f"{file.name}: {said}"
+    path, line = own[-1]
+    return f"{Path(path).name}, line {line}: {said}"

@@ -16,7 +16,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.scenario import AnyScenario, Scenario
+from sluicegate.lab.scenario import AnyScenario, Scenario, describe_mistake
 
 
 def _import_all() -> list[AnyScenario]:
@@ -43,7 +43,7 @@ def is_file(name: str) -> bool:
 
 
 def load(path: str) -> AnyScenario:
-    """The `SCENARIO` of a file; a mistake in it keeps its own error and line."""
+    """The `SCENARIO` of a file; an error names the line of a mistake in it."""
     file = Path(path).resolve()
     if not file.is_file():
         raise BadValue("scenario", path, "give the path of a file that is there")
@@ -63,9 +63,9 @@ def _loaded(file: Path, changed_ns: int) -> AnyScenario:
     sys.modules[name] = module  # dataclasses look there for their module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise
+        raise BadValue("scenario", str(file), f"mend {describe_mistake(error, file)}") from error
     scenario = getattr(module, "SCENARIO", None)
     if not isinstance(scenario, Scenario):
         raise BadValue("scenario", str(file), "end the file with SCENARIO = Scenario(...)")
