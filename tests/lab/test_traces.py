@@ -100,6 +100,12 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
         read(path)
 
 
+def test_a_row_that_is_cut_off_has_too_few_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "time,key,size,cost\n1,a,1,1\n2,b")
+    with pytest.raises(BadTraceRow, match=r"line 3: '2,b' .*\(it has too few columns\)"):
+        read(path)
+
+
 def test_so_many_bad_rows_may_be_passed_over_and_no_more(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "time,key\n1,a\nx,b\n\n2,c\ny,d\n")
     columns = Columns(bad_rows_max=2)
@@ -218,6 +224,47 @@ def test_adaptsize_has_time_key_and_size(tmp_path: Path) -> None:
         read(written(tmp_path, "bad.tr", "10 7 300\n12 8 -1\n"), "adaptsize")
     with pytest.raises(BadTraceRow, match=r"line 1.*give a time, a key and a size"):
         read(written(tmp_path, "words.tr", "10 7\n"), "adaptsize")
+
+
+def oracle(*rows: tuple[int, int, int, int]) -> bytes:
+    return b"".join(struct.pack("<IQIq", *row) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["w.oracleGeneral", "w.oracleGeneral.bin", "w.trace"])
+def test_records_of_libcachesim_are_told_by_what_they_hold(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    last = (1 << 63) - 1
+    path.write_bytes(oracle((10, 1 << 40, 300, 2), (10, 8, 55, -1), (12, 1 << 40, 300, last)))
+    assert detect_format(str(path)) == "oracle"
+    assert open_trace(str(path)).timed
+    key = str(1 << 40)
+    assert read(str(path)) == [
+        TraceRow(0, key, 300),
+        TraceRow(SECOND // 2, "8", 55),
+        TraceRow(2 * SECOND, key, 300),
+    ]
+
+
+def test_a_record_of_libcachesim_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "w.oracleGeneral"
+    path.write_bytes(oracle(*[(at, at % 7, 1, -1) for at in range(5_000)])[:-1])
+    with pytest.raises(BadValue, match=r"23 bytes after 4,999 records' .*records of 24 bytes each"):
+        read(str(path))
+
+
+@given(st.lists(st.integers(1, (1 << 24) - 1), min_size=6, max_size=60))
+def test_keys_of_32_bits_are_never_taken_for_records(keys: list[int]) -> None:
+    assert not files.is_oracle(struct.pack(f">{len(keys)}I", *keys))
+
+
+def test_a_table_with_other_marks_than_commas_is_not_taken_for_keys(tmp_path: Path) -> None:
+    for text in ("time;key\n1;a\n2;b\n", "1|a\n2|b\n"):
+        path = written(tmp_path, "table.csv", text)
+        with pytest.raises(
+            BadValue, match="set its columns apart by commas, or say --format lines"
+        ):
+            open_trace(path)
+    assert detect_format(written(tmp_path, "keys.txt", "a;b\nc\nd\n")) == "lines"
 
 
 def test_a_line_that_is_cut_off_where_the_format_is_told_does_not_count(tmp_path: Path) -> None:

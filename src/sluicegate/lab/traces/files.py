@@ -2,12 +2,14 @@
 
 zstd is read where Python brings it (3.14) or the package `zstandard` is installed.
 
-Three kinds of files serve to judge caches:
+Four kinds of files serve to judge caches:
 
 - of keys, as the simulators of cache2k and Caffeine keep them: nothing but 32-bit whole numbers in
   order, the most significant byte first, without times;
 - of lines, as that of LIRS: the key is the first word of each line, and `*` is a comment;
-- of AdaptSize: time in seconds, key and size, as whole numbers between blanks.
+- of AdaptSize: time in seconds, key and size, as whole numbers between blanks;
+- of libCacheSim (oracleGeneral): records of 24 bytes, the least significant first: time in seconds
+  (4), key (8), size (4), and when the key comes next (8), which nobody needs here.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from struct import Struct
 from sys import byteorder
 from typing import IO, Any, Final, cast
 from zlib import error as zlib_error
@@ -38,6 +41,9 @@ from sluicegate.lab.traces.trace import (
 
 PACKED: Final = (".gz", ".bz2", ".xz", ".lzma", ".zst")
 KEY_BYTES: Final = 4
+_ORACLE: Final = Struct("<IQIq")
+_NO_NEXT: Final = (-1, (1 << 63) - 1)  # the key does not come again
+_NEXT_MAX: Final = 1 << 40  # as numbers of 32 bits, weightiest byte first, it is more or negative
 SECOND_US: Final = 1_000_000
 CHUNK_BYTES: Final = 1 << 16
 
@@ -74,28 +80,55 @@ def unpacked_name(path: str) -> str:
 
 def read_keys(path: str) -> Iterator[TraceRow]:
     """The rows of a file of keys."""
-    with open_file(path) as file:
-        left = b""
-        count = 0
-        while chunk := left + file.read(CHUNK_BYTES - len(left)):
-            whole = len(chunk) // KEY_BYTES * KEY_BYTES
-            if whole == 0:
-                raise BadValue(
-                    path, f"{len(chunk)} bytes after {count:,} keys", "give keys of 4 bytes each"
-                )
-            keys = array("I" if array("I").itemsize == KEY_BYTES else "L", chunk[:whole])
-            if byteorder == "little":
-                keys.byteswap()
-            for key in keys:
-                yield TraceRow(0, str(key))
-            count += len(keys)
-            left = chunk[whole:]
+    for chunk in _whole_records(path, KEY_BYTES, "keys"):
+        keys = array("I" if array("I").itemsize == KEY_BYTES else "L", chunk)
+        if byteorder == "little":
+            keys.byteswap()
+        for key in keys:
+            yield TraceRow(0, str(key))
 
 
 def read_lines(path: str) -> Iterator[TraceRow]:
     """The rows of a file of lines."""
     for _, words in _words(path):
         yield TraceRow(0, words[0])
+
+
+def read_oracle(path: str) -> Iterator[TraceRow]:
+    """The rows of a file of libCacheSim, the first at 0."""
+    yield from spread(from_zero(_oracle_rows(path), path), SECOND_US)
+
+
+def is_oracle(begin: bytes) -> bool:
+    """Whether a file that begins so is of libCacheSim: time goes on, and what is next is near."""
+    records = [*_ORACLE.iter_unpack(begin[: len(begin) // _ORACLE.size * _ORACLE.size])]
+    times = [at_s for at_s, _, _, _ in records]
+    return (
+        bool(records)
+        and times == sorted(times)
+        and all(after in _NO_NEXT or 0 < after < _NEXT_MAX for _, _, _, after in records)
+    )
+
+
+def _oracle_rows(path: str) -> Iterator[TraceRow]:
+    for chunk in _whole_records(path, _ORACLE.size, "records"):
+        for at_s, key, size, _ in _ORACLE.iter_unpack(chunk):
+            yield TraceRow(at_s * SECOND_US, str(key), size)
+
+
+def _whole_records(path: str, size: int, name: str) -> Iterator[bytes]:
+    """A file's records, as many at once as a chunk holds; part of one is an error."""
+    with open_file(path) as file:
+        left = b""
+        count = 0
+        while chunk := left + file.read(CHUNK_BYTES - len(left)):
+            whole = len(chunk) // size * size
+            if whole == 0:
+                after = f"{len(chunk)} bytes after {count:,} {name}"
+                raise BadValue(path, after, f"give {name} of {size} bytes each")
+            yield chunk[:whole]
+            count += whole // size
+            left = chunk[whole:]
 
 
 def read_adaptsize(path: str) -> Iterator[TraceRow]:

@@ -12,6 +12,7 @@ A header is found by itself. Columns are named by the header, or by their number
     keys      32-bit keys in order, and nothing else              see `files`, also for what follows
     lines     a key a line
     adaptsize time key size                                       whole numbers between blanks
+    oracle    time, key, size, next access                        records of 24 bytes
 
 A row that cannot be read is an error that names its line, or is skipped if so many are allowed.
 """
@@ -26,10 +27,12 @@ from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.traces.files import (
+    is_oracle,
     open_file,
     read_adaptsize,
     read_keys,
     read_lines,
+    read_oracle,
     text_lines,
     unpacked_name,
 )
@@ -48,7 +51,7 @@ from sluicegate.wire.timestamps import parse_instant
 UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
 BAD_ROWS_MAX: Final = 1_000_000
-FORMATS: Final = ("csv", "azure", "twitter", "keys", "lines", "adaptsize")
+FORMATS: Final = ("csv", "azure", "twitter", "keys", "lines", "adaptsize", "oracle")
 EMPTY: Final = "it has no rows; give one that has"
 _TWITTER_FIELDS: Final = 7
 _ADAPTSIZE_WORDS: Final = 3
@@ -108,6 +111,8 @@ def open_trace(path: str, format: str | None = None, columns: Columns | None = N
         return Trace(path, timed=False, keyed=True, rows=partial(read_lines, path))
     if format == "adaptsize":
         return Trace(path, timed=True, keyed=True, rows=partial(read_adaptsize, path))
+    if format == "oracle":
+        return Trace(path, timed=True, keyed=True, rows=partial(read_oracle, path))
     chosen = {"csv": columns or OWN, "azure": AZURE, "twitter": TWITTER}[format]
     if format == "csv" and columns is None:
         names = _numbered(_first_fields(path))
@@ -133,6 +138,8 @@ def detect_format(path: str) -> str:
     if not begin.strip():
         raise BadValue("trace", path, EMPTY)
     if not _NOT_TEXT.isdisjoint(begin):
+        if is_oracle(begin):
+            return "oracle"
         if unpacked_name(path).endswith((".trace", ".bin")):
             return "keys"
         raise BadValue("trace", path, "it is no text; if it holds 32-bit keys, say --format keys")
@@ -148,6 +155,9 @@ def detect_format(path: str) -> str:
     if len(begin) == _LOOK_BYTES:
         lines = lines[:-1]  # the last may go on
     if lines and all(len(words) == 1 for words in lines):
+        if _is_table(begin.splitlines()):
+            remedy = "set its columns apart by commas, or say --format lines if its lines are keys"
+            raise BadValue("trace", path, remedy)
         return "lines"
     if lines and all(_is_adaptsize(words) for words in lines):
         return "adaptsize"
@@ -162,6 +172,14 @@ def _is_twitter(fields: Sequence[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_table(lines: Sequence[bytes]) -> bool:
+    """Whether lines are of as many columns, with semicolons or bars between."""
+    return any(
+        lines[0].count(mark) > 0 and len({line.count(mark) for line in lines[:-1]}) == 1
+        for mark in (b";", b"|")
+    )
 
 
 def _is_adaptsize(words: Sequence[str]) -> bool:
@@ -201,10 +219,10 @@ def _rows(path: str, columns: Columns) -> Iterator[TraceRow]:
             except (ValueError, IndexError, OverflowError) as error:
                 bad += 1
                 if bad > columns.bad_rows_max:
-                    shown = ",".join(fields)
-                    raise BadTraceRow(
-                        path, reader.line_num, shown, f"mend or leave out this row ({error})"
-                    ) from error
+                    short = isinstance(error, IndexError)
+                    why = "it has too few columns" if short else error
+                    remedy = f"mend or leave out this row ({why})"
+                    raise BadTraceRow(path, reader.line_num, ",".join(fields), remedy) from error
 
 
 def _row(fields: Sequence[str], names: dict[str, int], columns: Columns) -> TraceRow:
