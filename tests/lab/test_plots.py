@@ -76,6 +76,32 @@ def test_a_goal_is_a_dashed_line_in_the_cases_that_it_is_for() -> None:
     assert sum(dashed[0].get_xdata()) / 2 == 1.0
 
 
+@pytest.mark.parametrize(
+    "cases",
+    [
+        ("error", "cancel", "timeout", "crowd-error", "crowd-cancel", "crowd-timeout"),
+        tuple(f"partition-{number}" for number in range(12)),
+    ],
+    ids=["folded", "slanting"],
+)
+def test_names_of_cases_do_not_run_into_each_other(cases: Sequence[str]) -> None:
+    rig = SCENARIO.rigs["2x"]
+    many = replace(SCENARIO, rigs=dict.fromkeys(cases, rig), goals=(Goal(figure="x", at_least=1),))
+    runs = {who: {case: {0: {"x": 1.0}} for case in cases} for who in SCENARIO.candidates}
+    picture = PlotSpec("Cases", ("x",), over=OVER_CASES, y="x")
+    figure = plots.draw(many, picture, plots.PlotData(runs, {}), titled=False)
+    assert figure is not None
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_xticklabels()
+    boxes = [label.get_window_extent() for label in labels]
+    # One that slants ends below its own place, its neighbour below the next.
+    gaps = [after.x1 - before.x1 for before, after in pairwise(boxes)]
+    if labels[0].get_rotation():
+        assert min(gaps) > boxes[0].height / len(labels)
+    else:
+        assert all(before.x1 < after.x0 for before, after in pairwise(boxes))
+
+
 def test_what_never_comes_is_said_and_not_drawn() -> None:
     figure = drawn(SCENARIO.plots[1])
     assert "without: never" in texts(figure)

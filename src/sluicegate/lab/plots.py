@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from math import inf, isfinite, log10
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sluicegate.lab.goals import Goal
@@ -43,6 +44,7 @@ PANELS_MAX: Final = 6
 _WIDTH: Final = 5.6  # inches, of one panel with its names
 _HEIGHT: Final = 3.1
 _NAME_GAP: Final = 0.058  # of the height of a panel, between two names
+_CASE_CHARS: Final = 60  # below a panel, side by side
 _BAR: Final = 0.23  # inches
 _MARGIN_WIDTH: Final = 11.2
 _MARGIN_ROW: Final = 0.21
@@ -224,13 +226,23 @@ def _over_cases(
         return None
     result, axes = _panels(figure_class, len(panels))
     for ax in axes:
-        ax.set_xticks(range(len(cases)), cases)
+        _name_cases(ax, cases)
         ax.set_xlim(-0.25, len(cases) - 0.75)
     _plot(axes, panels, spec)
     if len(spec.names) == 1:
         _case_goals(axes[0], scenario, spec.names[0], cases)
     _label(axes, spec)
     return result
+
+
+def _name_cases(ax: Axes, cases: Sequence[str]) -> None:
+    """Name the cases below their places: in lines where they are long, else slanting."""
+    room = max(_CASE_CHARS // len(cases), 1)
+    folded = [wrap(case, room, break_long_words=False) for case in cases]
+    if all(len(line) <= room for lines in folded for line in lines):
+        ax.set_xticks(range(len(cases)), ["\n".join(lines) for lines in folded])
+        return
+    ax.set_xticks(range(len(cases)), cases, rotation=30, ha="right", rotation_mode="anchor")
 
 
 def _case_line(

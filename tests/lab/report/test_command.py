@@ -495,3 +495,11 @@ def test_speed_is_not_told_of_a_rig_without_a_span() -> None:
     played = ScenarioReport("tiny", replace(tiny.SCENARIO, rigs={"1x": object(), "2x": object()}))  # type: ignore[dict-item]
     played.record(RunResult(RunSpec("tiny", "ours", "1x", 0), {"share": 1.0}, {}, 5))
     assert played.speed("ours") is None
+
+
+def test_wide_pictures_scroll_on_a_narrow_screen_and_keep_letters_that_can_be_read(
+    page: str,
+) -> None:
+    _, _, narrow = page.partition("@media (max-width: 760px)")
+    assert "figure.wide { overflow-x: auto; }" in narrow
+    assert "figure.wide svg { max-width: none; width: 720px; }" in narrow

@@ -52,7 +52,12 @@ pre {{ background: var(--soft); border-radius: 6px; font-size: 12.5px; margin: 8
   overflow-x: auto; padding: 10px 12px; }}
 summary {{ color: var(--muted); cursor: pointer; font-size: 13.5px; margin-top: 16px; }}
 .limits {{ border-left: 3px solid var(--must-fail); margin: 12px 0; padding: 2px 12px; }}
-@media (max-width: 760px) {{ .plots {{ grid-template-columns: 1fr; }} }}
+@media (max-width: 760px) {{
+  .plots {{ grid-template-columns: 1fr; }}
+  figure.wide {{ overflow-x: auto; }}
+  figure.wide svg {{ max-width: none; width: 720px; }}
+  figure.margins svg {{ width: 520px; }}
+}}
 """
 
 
