@@ -68,7 +68,7 @@ def test_an_interrupt_tells_what_was_found_so_far(
     assert hunt("--out", str(tmp_path)) == 1
     output = capsys.readouterr().out
     assert "stopped" in output
-    assert "1 seeds; broken:\n  bounded: 1 times, by seed 7" in output
+    assert "1 seed; broken:\n  bounded: 1 time, by seed 7" in output
 
 
 def test_a_file_is_played_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -101,3 +101,10 @@ def test_the_time_that_was_given_ends_it() -> None:
 def test_flags_that_cannot_be_are_named(words: tuple[str, str]) -> None:
     with pytest.raises(BadValue, match=words[0]):
         hunt(*words)
+
+
+def test_a_file_that_is_no_finding_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text("{")
+    with pytest.raises(BadValue, match=r"mine\.json: setup: .*send JSON"):
+        hunt("--again", str(file))

@@ -382,9 +382,8 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
     file.write_text(text, encoding="utf-8")
     with pytest.raises(FailedRun) as caught:
         list(jobs.run_all([RunSpec(str(file), "real", "2x", 4)], 2))
-    assert str(caught.value).startswith(
-        "LookupError: no such thing; repeat it: sluicegate lab run "
-    )
+    error = r"mine\.py, line \d+: LookupError: no such thing; repeat it: sluicegate lab run "
+    assert re.match(error, str(caught.value))
     assert str(caught.value).endswith("mine.py --case 2x --as real --seed 4 --runs 1")
     assert "in bad" in caught.value.__notes__[0]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sluicegate.command_line.text import counted
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import parse_jobs, parse_number, parse_whole
 from sluicegate.lab.progress import ProgressBar
@@ -113,6 +114,8 @@ def again(file: Path, write: Write) -> int:
         setup = read_file(file)
     except OSError as error:
         raise BadValue("--again", str(file), f"it cannot be read: {error.strerror}") from None
+    except BadValue as error:
+        raise BadValue(f"{file}: {error.field}", error.value, error.remedy) from None
     broken = violations_of(setup)
     for one in broken:
         write(f"BROKEN  {one.invariant}: {one.sentence}\n")
@@ -132,9 +135,9 @@ def write_found(found: HuntFinding, write: Write) -> None:
 def write_summary(found: dict[str, list[int]], done: int, write: Write) -> None:
     """Write how many broke what, and the first seeds of each."""
     if not found:
-        write(f"{done:,} seeds, and nothing broke\n")
+        write(f"{counted(done, 'seed')}, and nothing broke\n")
         return
-    write(f"{done:,} seeds; broken:\n")
+    write(f"{counted(done, 'seed')}; broken:\n")
     for invariant, seeds in found.items():
         first_seeds = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
-        write(f"  {invariant}: {len(seeds):,} times, by seed {first_seeds}\n")
+        write(f"  {invariant}: {counted(len(seeds), 'time')}, by seed {first_seeds}\n")
