@@ -19,7 +19,7 @@ from sluicegate.apps.rulebook.operations import report_delivery, wait, waiting_o
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError
 from sluicegate.contracts.rule_admin import Answer, RuleAdmin
-from sluicegate.contracts.rulebook import APPROVED, FAILED
+from sluicegate.contracts.rulebook import APPROVED, FAILED, PASSED
 from sluicegate.rules.field_edit import find_field, set_field
 
 _TITLE_CHARS_MAX: Final = 160
@@ -104,8 +104,8 @@ def _approve(admin: RuleAdmin, by: Identity, proposal: Answer, reason: str) -> A
 def _stopped(arguments: Namespace, proposal: Answer, error: SluicegateError) -> int:
     """Show what is proposed, why it is not live, and how a second person goes on."""
     output.show(arguments, proposal, output.show_proposal)
-    failed = (proposal["verdict"] or {}).get("result") == FAILED
-    override = ' --override "WHY"' if failed else ""
+    passed = (proposal["verdict"] or {}).get("result") == PASSED
+    override = "" if passed else ' --override "WHY"'
     sys.stderr.write(
         f"sluicegate: it is proposed, and not live: {reword(error)}\n"
         f"sluicegate: a second person goes on with: "
