@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.rules.publishing.settings import REPORT_AGE_US_MAX, ROLLOUT_LOOKS_MIN
 from sluicegate.service.common_settings import ADDRESS, ServiceSettings
 from sluicegate.service.settings import (
     SHARE,
@@ -145,9 +146,7 @@ class RulebookSettings(ServiceSettings):
         ),
     ] = "sluicegate"
     merge_domains: Annotated[bool, Setting("let several of Envoy's files be of one domain")] = False
-    deltas: Annotated[
-        int, Setting("earlier releases that a delta leads on from", whole(0, 100))
-    ] = 2
+    deltas: Annotated[int, Setting("earlier releases that a delta leads on from", whole(0, 64))] = 2
     listen: Annotated[tuple[str, ...], Setting("where `serve` listens", ADDRESS)] = (
         LISTEN_DEFAULT,
     )
@@ -164,6 +163,12 @@ class RulebookSettings(ServiceSettings):
         if self.tls_client_ca and not (self.access or self.token):
             remedy = "say in the file of --access which certificate may do what"
             raise BadValue("--tls-client-ca", self.tls_client_ca, remedy)
+        for name, value, least in (
+            ("--rollout-valid-s", self.rollout_valid_s, ROLLOUT_LOOKS_MIN * self.look_s),
+            ("--node-gone-s", self.node_gone_s, REPORT_AGE_US_MAX / 1e6),
+        ):
+            if 0 < value < least:
+                raise BadValue(name, f"{value:g}", f"give 0 for never, or {least:g} or more")
 
 
 def read_settings(

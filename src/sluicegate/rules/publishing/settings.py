@@ -14,6 +14,8 @@ LIVE_REF: Final = "refs/sluicegate/live"
 LEDGER_REF: Final = "refs/sluicegate/ledger"
 PROPOSALS: Final = "refs/sluicegate/proposals/"
 VERSIONS: Final = "refs/sluicegate/versions/"  # of canaries, which are on no branch
+ROLLOUT_LOOKS_MIN: Final = 4  # a rollout is valid for so many looks at least, to be renewed in time
+REPORT_AGE_US_MAX: Final = 60_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class PublishingSettings:
     # That an announcement may take to be acknowledged.
     event_us_max: int = ranged(5_000_000, 1_000, 600_000_000)
     # An older report says nothing about now.
-    report_age_us_max: int = ranged(60_000_000, 1_000_000, 86_400_000_000)
+    report_age_us_max: int = ranged(REPORT_AGE_US_MAX, 1_000_000, 86_400_000_000)
     # A node that was silent for so long is no longer listed, and its report is removed; 0 is never.
     node_gone_us: int = ranged(86_400_000_000, 0, 366 * 86_400_000_000)
     # After which nodes that hear nothing newer say so; 0 is never. Give it only to a publisher that
@@ -61,8 +63,9 @@ class PublishingSettings:
         if self.folder != self.folder.strip("/"):
             raise BadValue("publishing.folder", self.folder, "write it as limits/web")
         check_ranges("publishing", self)
-        if 0 < self.rollout_valid_us < 4 * self.look_us:
-            remedy = f"give 0 for never, or four looks ({4 * self.look_us:,}) or more"
+        valid_us_min = ROLLOUT_LOOKS_MIN * self.look_us
+        if 0 < self.rollout_valid_us < valid_us_min:
+            remedy = f"give 0 for never, or four looks ({valid_us_min:,}) or more"
             raise BadValue("publishing.rollout_valid_us", self.rollout_valid_us, remedy)
         if 0 < self.node_gone_us < self.report_age_us_max:
             remedy = f"give 0 for never, or {self.report_age_us_max:,} or more"
