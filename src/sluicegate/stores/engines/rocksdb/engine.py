@@ -399,8 +399,12 @@ class RocksEngine:
         detail = str(error).replace(f"{self._settings.folder.rstrip('/')}/", "")
         if "lock" in detail.lower():
             detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
-        elif "No space left" in detail or "File too large" in detail:
-            detail += "; the disk is full: make room on it, and start again"
+        elif "No space left" in detail:
+            # RocksDB looks every five seconds, and flushes before it takes writes again.
+            room = f"{self._settings.buffer_bytes:,} bytes (buffer_bytes) or more"
+            detail += f"; the disk is full: make room on it, {room}, and it goes on within seconds"
+        elif "File too large" in detail:
+            detail += "; a file may not grow further: raise that bound, and start again"
         return Unavailable(self._what, detail)
 
 
