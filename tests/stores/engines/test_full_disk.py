@@ -106,7 +106,7 @@ def _mount(*words: object) -> subprocess.CompletedProcess[str]:
         ("lmdb:{}/kv", "make room on it, or drop what is not needed"),
         (
             "rocksdb:{}/kv?buffer_bytes=4000000",
-            "make room on it, 4,000,000 bytes (buffer_bytes) or more, and it goes on within seconds",
+            "make room on it, 4,000,000 bytes (buffer_bytes) or more, and it goes on",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_engine_goes_on_by_itself_once_a_full_disk_has_room(
     async def story() -> None:
         engine = open_engine(url.format(disk))
         rows, said = await fill(engine)
-        assert said.endswith(f"the disk is full: {remedy}")
+        assert f"the disk is full: {remedy}" in said
         assert _mount("-o", "remount,size=32m", disk).returncode == 0
         until_s = time.monotonic() + 30  # RocksDB looks every five seconds
         while time.monotonic() < until_s:
