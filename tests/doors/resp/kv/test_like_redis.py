@@ -115,7 +115,8 @@ time_option = anyway(
         ("KEEPTTL",),
     ]
 )
-wrong_option = anyway([("EX", "0"), ("EX", "-1"), ("PX", "x"), ("EX",), ("NX", "XX"), ("FOO",)])
+wrong_time = anyway([("EX", "0"), ("EX", "-1"), ("PX", "x"), ("EX", "01"), ("PXAT", "+5")])
+wrong_option = wrong_time | anyway([("EX",), ("NX", "XX"), ("FOO",)])
 # A time from now is not the same twice: whether one is later than another is each side's own.
 unstrict = anyway([(), ("NX",), ("XX",), ("FOO",), ("NX", "XX")])
 option = anyway([("NX",), ("xx",), ("GET",)]) | time_option | wrong_option
@@ -146,14 +147,14 @@ plain = st.one_of(
     st.tuples(st.just("SET"), key, value),
     st.tuples(st.just("SET"), key, value, st.lists(option, max_size=2)),
     st.tuples(st.just("MSET"), st.lists(st.tuples(key, value), min_size=1, max_size=4)),
-    st.tuples(st.just("EXPIRE"), key, anyway(["100", "0", "-1", "x"]), unstrict),
+    st.tuples(st.just("EXPIRE"), key, anyway(["100", "0", "-1", "x", "01"]), unstrict),
     st.tuples(st.just("PEXPIRE"), key, anyway(["100000", "0", "-5"]), unstrict),
     st.tuples(st.just("EXPIREAT"), key, anyway([str(FAR_S), str(FAR_S + 9), "1", "-1"]), condition),
     st.tuples(st.just("PEXPIREAT"), key, anyway([str(FAR_S * 1000), "1"]), condition),
     st.tuples(anyway(["INCR", "decr"]), key),
     st.tuples(anyway(["INCRBY", "DECRBY"]), key, amount),
     st.tuples(anyway(["GETSET", "SETNX"]), key, value),
-    st.tuples(anyway(["SETEX", "PSETEX"]), key, anyway(["100000", "0", "-1", "x"]), value),
+    st.tuples(anyway(["SETEX", "PSETEX"]), key, anyway(["100000", "0", "-1", "x", "+5"]), value),
     st.tuples(st.just("GETEX"), key, anyway([(), ("EX", "100"), ("PERSIST",), ("FOO",)])),
     anyway(
         [

@@ -19,6 +19,10 @@ from sluicegate.wire.text import text_of
 # Every byte may be written with three, and there are two colons.
 KEY_BYTES_MAX: Final = TABLE_CHARS_MAX + 3 * (PARTITION_BYTES_MAX + SORT_BYTES_MAX) + 2
 
+INTEGER_MIN: Final = -(1 << 63)
+INTEGER_MAX: Final = (1 << 63) - 1
+INTEGER_DIGITS_MAX: Final = 20  # with the sign
+
 _FORM: Final = "write it table:partition or table:partition:sort, %3A for a colon in the partition"
 _HEX: Final = b"0123456789abcdefABCDEF"
 
@@ -101,6 +105,17 @@ def check_length(field: str, text: bytes) -> None:
 
 
 NUMBER_MAX: Final = 1 << 53
+
+
+def integer_of(text: bytes) -> int | None:
+    """Return the number of 64 bits that is written so, in the one way that Redis takes it."""
+    if not 0 < len(text) <= INTEGER_DIGITS_MAX:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if INTEGER_MIN <= number <= INTEGER_MAX and b"%d" % number == text else None
 
 
 def number_of(field: str, word: bytes, least: int) -> int:

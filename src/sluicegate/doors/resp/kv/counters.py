@@ -7,14 +7,17 @@ from functools import partial
 from typing import Final
 
 from sluicegate.doors.resp.errors import NOT_INTEGER
+from sluicegate.doors.resp.kv.arguments import (
+    INTEGER_DIGITS_MAX,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    integer_of,
+)
 from sluicegate.doors.resp.kv.context import integer
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import error_line
 
-_MIN: Final = -(1 << 63)
-_MAX: Final = (1 << 63) - 1
-_DIGITS_MAX: Final = 20  # with the sign
 _OVERFLOW: Final = error_line("ERR increment or decrement would overflow")
 _DECREMENT_OVERFLOW: Final = error_line("ERR decrement would overflow")
 
@@ -31,13 +34,13 @@ def plan_decr(_session: Session, parts: list[bytes]) -> Plan | bytes:
 
 def plan_incrby(_session: Session, parts: list[bytes]) -> Plan | bytes:
     """INCRBY key amount."""
-    return _plan(parts[1], _number(parts[2]))
+    return _plan(parts[1], integer_of(parts[2]))
 
 
 def plan_decrby(_session: Session, parts: list[bytes]) -> Plan | bytes:
     """DECRBY key amount."""
-    amount = _number(parts[2])
-    if amount == _MIN:
+    amount = integer_of(parts[2])
+    if amount == INTEGER_MIN:
         return _DECREMENT_OVERFLOW
     return _plan(parts[1], None if amount is None else -amount)
 
@@ -46,28 +49,17 @@ def _plan(key: bytes, amount: int | None) -> Plan | bytes:
     if amount is None:
         return NOT_INTEGER
     run = partial(_add, amount)
-    return Plan([key], run, reads=True, writes=True, size_bytes=len(key) + _DIGITS_MAX)
+    return Plan([key], run, reads=True, writes=True, size_bytes=len(key) + INTEGER_DIGITS_MAX)
 
 
 def _add(amount: int, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
     (sort,) = sorts
     row = rows.get(sort)
-    before = 0 if row is None else _number(row.value)
+    before = 0 if row is None else integer_of(row.value)
     if before is None:
         return NOT_INTEGER
     number = before + amount
-    if not _MIN <= number <= _MAX:
+    if not INTEGER_MIN <= number <= INTEGER_MAX:
         return _OVERFLOW
     rows.put(sort, b"%d" % number, 0 if row is None else row.expires_us)
     return integer(number)
-
-
-def _number(text: bytes) -> int | None:
-    """Return the number of 64 bits that is written so, in the one way that Redis takes it."""
-    if not 0 < len(text) <= _DIGITS_MAX:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        return None
-    return number if _MIN <= number <= _MAX and b"%d" % number == text else None

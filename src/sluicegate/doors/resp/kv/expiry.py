@@ -14,11 +14,12 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
+from sluicegate.doors.resp.kv.arguments import integer_of
 from sluicegate.doors.resp.kv.context import integer, now_us
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session
-from sluicegate.wire.resp import error_line, whole_number
+from sluicegate.wire.resp import error_line
 from sluicegate.wire.text import text_of
 
 TTL_US_MAX: Final = (1 << 62) - 1
@@ -45,10 +46,9 @@ def ttl_of(session: Session, name: str, word: bytes, part: bytes) -> int:
     """The time that an option says, in microseconds from now; at least one."""
     unit_us, is_instant = TIMES[word]
     most = TTL_US_MAX // unit_us
-    try:
-        number = whole_number(part)
-    except ValueError:
-        raise BadValue("time", text_of(part), _within(word, most)) from None
+    number = integer_of(part)
+    if number is None:
+        raise BadValue("time", text_of(part), _within(word, most))
     if not 0 < number <= most:
         remedy = f"invalid expire time in '{name}' command: {_within(word, most)}"
         raise BadValue("time", number, remedy)
@@ -61,7 +61,7 @@ def instant_of(word: bytes, part: bytes) -> int:
     It is held as it is, however long the command waits for its turn. `ttl_of` has checked it.
     """
     unit_us, is_instant = TIMES[word]
-    return whole_number(part) * unit_us if is_instant else 0
+    return int(part) * unit_us if is_instant else 0
 
 
 def _within(word: bytes, most: int) -> str:
@@ -97,9 +97,8 @@ def _plan_expire(parts: list[bytes], unit_us: int, is_instant: bool) -> Plan | b
         return _NOT_WITH_NX
     if {b"GT", b"LT"} <= conditions:
         return _NOT_TOGETHER
-    try:
-        number = whole_number(parts[2])
-    except ValueError:
+    number = integer_of(parts[2])
+    if number is None:
         return NOT_INTEGER
     most = TTL_US_MAX // unit_us
     if abs(number) > most:
