@@ -370,7 +370,7 @@ class RequestUnits(BasePolicy):
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
         error: EstimateError | None = None
-        instalment_mru = risk_mru = 0
+        instalment_mru = risk_mru = payable_mru = 0
         if self.errors is not None:
             error = self.errors.meet(request.caller)
             risk_mru = self._risk_mru(operation, shape)
@@ -381,13 +381,14 @@ class RequestUnits(BasePolicy):
                 if error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru:
                     predicted_mru += risk_mru
                     risk_mru = 0
+        request.cost_ru = -(-predicted_mru // MILLI)
+        request.cost_mru = predicted_mru
+        if error is not None:
             unpaid = self._pay(request.caller, error, payable_mru, now_us)
             if unpaid is not None:
                 return self._refuse(unpaid)
             if error.owed_mru:
                 instalment_mru = error.instalment_mru(predicted_mru, payable_mru)
-        request.cost_ru = -(-predicted_mru // MILLI)
-        request.cost_mru = predicted_mru
         price_milli = PRICE_ONE_MILLI
         if self._pricing is not None:
             price_milli = self._pricing.price_milli(request, now_us)

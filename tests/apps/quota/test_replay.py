@@ -48,6 +48,11 @@ def test_the_same_quota_refuses_what_was_refused_and_a_doubled_one_nothing(
 
     assert main(["quota", "replay", folder, "--quota", "shop=2", "--epoch-ms", str(EPOCH_MS)]) == 0
     told = capsys.readouterr().out
+    assert main(["quota", "replay", folder, "--quota", "shp=2"]) == 2
+    assert (
+        "--quota: 'shp' cannot be used; name a caller that is captured; did you mean 'shop'?"
+        in (capsys.readouterr().err)
+    )
     assert f"{len(statuses) - 5:,} admitted, 5 refused" in told
     assert "refuses nothing   from 2 RU/s on" in told
 

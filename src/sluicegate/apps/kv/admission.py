@@ -57,6 +57,16 @@ class AdmissionSpans(Protocol):
         """It was answered from memory."""
 
 
+class AskedQuotas(Protocol):
+    """Keeps what callers ask of their quotas; `quota_capture.CapturedBudget` is one."""
+
+    def refuse(self, request: Request, decision: Decision, now_us: int) -> None:
+        """It was refused, by whichever stage."""
+
+    def refuse_cached(self, caller: str, mru: int, now_us: int) -> None:
+        """So was one that would have been answered from memory."""
+
+
 class AnswerMemory(Protocol):
     """What answers are served from."""
 
@@ -71,6 +81,7 @@ class Admission:
 
     __slots__ = (
         "_abandoned",
+        "_asked",
         "_chain",
         "_clock",
         "_refusals",
@@ -88,10 +99,12 @@ class Admission:
         watch: StoreWatch | None = None,
         refusals: RefusalRing | None = None,
         spans: AdmissionSpans | None = None,
+        asked: AskedQuotas | None = None,
     ) -> None:
         """`watch` is told which operations the engine has answered, and which not."""
         self._refusals = refusals
         self._spans = spans
+        self._asked = asked
         self._abandoned: set[StackPermit] = set()  # given up, while the engine goes on with it
         self._chain = chain
         self._stack = chain.stack
@@ -175,6 +188,8 @@ class Admission:
             self._refusals.record(request, decision, now_us)
         if self._spans is not None:
             self._spans.refuse(request, decision)
+        if self._asked is not None:
+            self._asked.refuse(request, decision, now_us)
         return Refused(decision)
 
     def _more(self, verdict: Decision, caller: str) -> Awaitable[bool] | None:
@@ -263,6 +278,8 @@ class Admission:
                     self._refusals.record_cached(caller, refusal, now_us)
                 if spans is not None:
                     spans.refuse_cached(refusal)
+                if self._asked is not None:
+                    self._asked.refuse_cached(caller, chain.units.settings.cached_mru, now_us)
                 raise Refused(refusal)
             chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)

@@ -156,7 +156,7 @@ class KvApp(App[KvSettings]):
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
         self.admission = Admission(
-            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans
+            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans, captured
         )
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max

@@ -10,12 +10,15 @@ not kept at all.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import Verdict
 from sluicegate.policies.budgets import Budget, Penalties
 from sluicegate.shadow.capture.recorder import Capture
@@ -23,13 +26,17 @@ from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.quota_asks import charge_of, settlement_of
 from sluicegate.shadow.traffic import ALL
 
+_FOR_QUOTA: Final = (COST_ABOVE_LIMIT, QUOTA_SPENT)
+
 
 @final
 class CapturedBudget:
     """A budget that is captured.
 
     It is asked for the penalty of a request just before that is charged, which is how it knows
-    what a charge is for.
+    what a charge is for. Refusals come from `admission.py`, once they stand: a request may wait
+    for a block of its quota and be charged again, and what an earlier estimate left is charged
+    with the next that is admitted, so it is no part of what a refused one asks.
     """
 
     __slots__ = ("_budget", "_capture", "_penalties", "_request")
@@ -55,10 +62,20 @@ class CapturedBudget:
         """Charge, and note it."""
         verdict = self._budget.charge(caller, mru, now_us)
         request, self._request = self._request, None
-        if caller != KEEPER:  # which has no quota
-            query = charge_of(caller, mru, request)
-            self._capture.note_check(query, now_us, not verdict.allowed)
+        if verdict.allowed and caller != KEEPER:  # which has no quota
+            self._capture.note_check(charge_of(caller, mru, request), now_us, False)
         return verdict
+
+    def refuse(self, request: Request, decision: Decision, now_us: int) -> None:
+        """Note a refusal for a quota, with what the request was estimated at by itself."""
+        if decision.reason in _FOR_QUOTA and request.caller != KEEPER:
+            mru = -(-request.cost_mru * request.price_milli // PRICE_ONE_MILLI)
+            self._capture.note_check(charge_of(request.caller, mru, request), now_us, True)
+
+    def refuse_cached(self, caller: str, mru: int, now_us: int) -> None:
+        """Note one of an answer from memory."""
+        if caller != KEEPER:
+            self._capture.note_check(charge_of(caller, mru, None), now_us, True)
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Correct, and note it."""

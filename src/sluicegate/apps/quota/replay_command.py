@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from argparse import ArgumentParser, Namespace
@@ -56,12 +57,17 @@ def run_replay(arguments: Namespace) -> int:
     default = int(whole(1, RU_MAX)(arguments.quota_ru, "--quota-ru"))
     epoch_us = int(whole(1, 86_400_000)(arguments.epoch_ms, "--epoch-ms")) * 1_000
     requests_max = int(whole(1, REQUESTS_MAX)(arguments.requests_max, "--requests-max"))
-    quotas = _proposed(arguments)
+    named = _named(arguments)
+    quotas = _in_rules(arguments) | named
     read = read_capture(arguments.captures, requests_max=requests_max, queries_max=QUERIES_MAX)
     asks = asks_of(read.traffic)
     if not asks:
         remedy = "nothing in it was asked of sluicegate kv; give the folder of its --capture"
         raise BadValue("CAPTURE", " ".join(arguments.captures), remedy)
+    for name in named.keys() - asks.keys():
+        near = difflib.get_close_matches(name, asks, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadValue("--quota", name, f"name a caller that is captured{hint}")
     callers = [
         replay_caller(name, asks[name], quotas.get(name, default), epoch_us)
         for name in sorted(asks)
@@ -73,15 +79,19 @@ def run_replay(arguments: Namespace) -> int:
     return 0
 
 
-def _proposed(arguments: Namespace) -> dict[str, int]:
+def _in_rules(arguments: Namespace) -> dict[str, int]:
+    if not arguments.rules:
+        return {}
+    try:
+        text = read_bytes(arguments.rules, FILE_BYTES_MAX).decode("utf-8")
+    except UnicodeDecodeError:
+        remedy = "it is not UTF-8; save it as UTF-8"
+        raise BadValue("--rules", arguments.rules, remedy) from None
+    return dict(quotas_in(text, arguments.rules))
+
+
+def _named(arguments: Namespace) -> dict[str, int]:
     quotas: dict[str, int] = {}
-    if arguments.rules:
-        try:
-            text = read_bytes(arguments.rules, FILE_BYTES_MAX).decode("utf-8")
-        except UnicodeDecodeError:
-            remedy = "it is not UTF-8; save it as UTF-8"
-            raise BadValue("--rules", arguments.rules, remedy) from None
-        quotas.update(quotas_in(text, arguments.rules))
     for text in arguments.quota:
         name, equals, ru = text.rpartition("=")
         if not equals or not name:
