@@ -67,19 +67,20 @@ class _Captured:
         chain.units.penalize(budget.penalties(chain.penalty))
         supply: Supply | None = _Blocks(world) if waits else None
         self._world = world
-        self._admission = Admission(chain, world.clock, supply, asked=budget)
+        self.usage = chain.usage
+        self.admission = Admission(chain, world.clock, supply, asked=budget)
 
     async def read(self, size_bytes: int) -> bool:
         """Whether a read was admitted; it finds so much."""
         clock = self._world.clock
         call = CallContext(Identity("a", ()), arrived_us=clock.now_us())
-        request = self._admission.request(GET, "t", "t:k", "s", call)
+        request = self.admission.request(GET, "t", "t:k", "s", call)
         try:
-            permit = await self._admission.later(request)
+            permit = await self.admission.later(request)
         except Refused:
             return False
         await self._world.sleep_us(100)
-        self._admission.done(permit, clock.now_us() - 100, 1, size_bytes)
+        self.admission.done(permit, clock.now_us() - 100, 1, size_bytes)
         return True
 
 
@@ -112,12 +113,19 @@ def test_what_an_estimate_left_is_no_part_of_what_each_refused_request_asks(
     assert max(refused(found)) < 40_000
 
 
-def test_a_request_that_waits_for_a_block_of_its_quota_is_asked_once(tmp_path: Path) -> None:
+def test_a_request_that_waits_for_a_block_of_its_quota_is_asked_once_and_not_refused(
+    tmp_path: Path,
+) -> None:
     async def main(world: World) -> None:
         captured = _Captured(world, tmp_path, waits=True)
         for _ in range(200):
             assert await captured.read(1)
         captured.capture.close()
+        used = captured.usage.now()["a"]
+        assert (used.admitted, used.refused, used.refused_mru) == (200, 0, 0)
+        assert not captured.usage.refusals()
+        stats = captured.admission.stats()
+        assert (stats.entered, stats.admitted, stats.refused) == (200, 200, 0)
 
     run(main, 1)
     found = asks(tmp_path)

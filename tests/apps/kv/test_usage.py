@@ -32,7 +32,7 @@ def get_request(caller: str, ru: int) -> Request:
 def test_callers_are_counted_apart_up_to_a_bound() -> None:
     usage = CallerUsage(callers_max=1)
     usage.record_end(get_request("shop", 3), Outcome.SUCCESS, NOW)
-    usage.record_refusal(get_request("shop", 2), "quota", NO, NOW)
+    usage.refuse(get_request("shop", 2), NO)
     usage.cached("shop", 100)
     usage.record_end(get_request("late", 5), Outcome.DROPPED, NOW)
     assert usage.now() == {
@@ -58,7 +58,7 @@ def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:
     usage.record_end(get_request("shop", 3), Outcome.SUCCESS, NOW)
     rollups.roll(minute)
     usage.record_end(get_request("shop", 4), Outcome.SUCCESS, NOW)
-    usage.record_refusal(get_request("shop", 6), "quota", NO, NOW)
+    usage.refuse(get_request("shop", 6), NO)
     rollups.roll(minute + 1)
     rollups.roll(minute + 2)
     assert read_usage([str(tmp_path)], minute, minute + 9) == {
@@ -75,7 +75,7 @@ def test_refusals_and_latencies_are_shown_by_class_and_add_up() -> None:
         usage.record_end(request, Outcome.DROPPED, NOW + took_us)  # what was lost took no time
     late = get_request("shop", 2)
     late.criticality = Criticality.BULK
-    usage.record_refusal(late, "quota", NO, NOW)
+    usage.refuse(late, NO)
     stats = StackStats(3, 0, 2, 1, 0, 0, 2, ())
     lines = page(of_stack(stats, usage)).decode().splitlines()
     assert 'sluicegate_kv_refused_total{reason="quota_spent",priority="BULK"} 1' in lines

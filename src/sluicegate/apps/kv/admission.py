@@ -25,7 +25,7 @@ from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.contracts.request import NO_ATTRIBUTES, Measured, Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.operation_cost import ROWS, SIZE
-from sluicegate.policies.stack import StackPermit, outcome_of
+from sluicegate.policies.stack import StackPermit, StackStats, outcome_of
 
 T = TypeVar("T")
 # The block that was on its way may be of the epoch that has just ended; the next is of this one.
@@ -84,6 +84,7 @@ class Admission:
         "_asked",
         "_chain",
         "_clock",
+        "_mended",
         "_refusals",
         "_spans",
         "_stack",
@@ -106,6 +107,7 @@ class Admission:
         self._spans = spans
         self._asked = asked
         self._abandoned: set[StackPermit] = set()  # given up, while the engine goes on with it
+        self._mended = 0  # refusals that did not stand, since more of the quota was on its way
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock
@@ -153,6 +155,7 @@ class Admission:
         if isinstance(verdict, StackPermit):
             return verdict
         if self._more(verdict, request.caller) is not None:
+            self._mended += 1
             return None
         raise self._refused(request, verdict, now_us)
 
@@ -170,6 +173,7 @@ class Admission:
             more = self._more(verdict, request.caller)
             if more is None or not await self._pause(request, more):
                 break
+            self._mended += 1
             verdict = await self._stack.admit(request, self._clock)
         if isinstance(verdict, Decision):
             raise self._refused(request, verdict, self._clock.now_us())
@@ -183,13 +187,23 @@ class Admission:
             request.arrived_us += self._clock.now_us() - began_us
         return comes
 
+    def stats(self) -> StackStats:
+        """The stack's counts, without the refusals that did not stand."""
+        stats, mended = self._stack.stats(), self._mended
+        return stats._replace(entered=stats.entered - mended, refused=stats.refused - mended)
+
     def _refused(self, request: Request, decision: Decision, now_us: int) -> Refused:
+        """Count a refusal that stands."""
+        self._chain.usage.refuse(request, decision)
+        if self._asked is not None:
+            self._asked.refuse(request, decision, now_us)
+        return self._shown(request, decision, now_us)
+
+    def _shown(self, request: Request, decision: Decision, now_us: int) -> Refused:
         if self._refusals is not None:
             self._refusals.record(request, decision, now_us)
         if self._spans is not None:
             self._spans.refuse(request, decision)
-        if self._asked is not None:
-            self._asked.refuse(request, decision, now_us)
         return Refused(decision)
 
     def _more(self, verdict: Decision, caller: str) -> Awaitable[bool] | None:
@@ -222,7 +236,7 @@ class Admission:
             raise
         if not task.done():
             self._abandon(permit, task, Outcome.DROPPED)
-            raise self._refused(permit.request, _TOO_LATE, self._clock.now_us())
+            raise self._shown(permit.request, _TOO_LATE, self._clock.now_us())
         try:
             return task.result()
         except BaseException as error:
@@ -286,7 +300,7 @@ class Admission:
 
     def refuse_shared(self, request: Request, decision: Decision, now_us: int) -> None:
         """Count the refusal of one that was refused with whom it shared a fetch."""
-        self._chain.usage.record_refusal(request, "", decision, now_us)
+        self._chain.usage.refuse(request, decision)
         if self._refusals is not None:
             self._refusals.record(request, decision, now_us)
 

@@ -363,7 +363,7 @@ class KvApp(App[KvSettings]):
         """The metrics of all parts."""
         now_us = self.clock.now_us()
         chain = self.chain
-        yield from of_stack(chain.stack.stats(), self.usage)
+        yield from of_stack(self.admission.stats(), self.usage)
         yield from of_callers(self.usage)
         yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
@@ -399,7 +399,7 @@ class KvApp(App[KvSettings]):
         return board(
             at_us=now_us,
             node=self.node,
-            stack=chain.stack.stats(),
+            stack=self.admission.stats(),
             refusals=self.usage.reasons,
             refused=self.usage.refusals(),
             usage=usage,

@@ -1,6 +1,7 @@
 """Usage: what each caller has used of this dispatcher since it started.
 
-An observer of the stack, on the way of every request. `rollups.py` stores it for longer. Callers
+An observer of the stack, on the way of every request; refusals come from `admission.py`, once they
+stand: who waits for a block of its quota is not refused. `rollups.py` stores it for longer. Callers
 beyond `callers_max` are counted together, as `OTHERS`. Beside it, over all callers: refusals by
 reason and class, and how long what was done took by operation and class.
 """
@@ -83,7 +84,7 @@ class CallerUsage(BaseEndObserver):
         self._refusals: dict[tuple[str, Criticality], int] = {}
         self._took: dict[tuple[str, Criticality], LatencyCounts] = {}
 
-    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+    def refuse(self, request: Request, decision: Decision) -> None:
         """It may not enter."""
         account = self._account(request.caller)
         account.refused += 1
