@@ -257,6 +257,14 @@ class HotKey(Generic[V]):
             if heavy.guaranteed >= threshold
         ]
 
+    def served(self, k: int) -> list[tuple[str, int]]:
+        """The same, and those that are heeded and asked for here: all that is served as hot."""
+        hot = self.top(k)
+        estimates = [self._counters.estimate(key) for key in self._heeded]
+        heeded = [(str(one.key), one.guaranteed // GRAIN) for one in estimates if one.guaranteed]
+        hot += [one for one in heeded if one not in hot]
+        return sorted(hot, key=_weight, reverse=True)[:k]
+
     def near(self, k: int, nodes: int) -> list[tuple[str, int]]:
         """Keys that are not hot here, but would be if they are asked for as much on each node."""
         threshold = self._threshold()

@@ -376,6 +376,20 @@ def test_the_board_tells_what_became_of_the_reads_of_a_key() -> None:
     run(story)
 
 
+def test_the_board_shows_a_key_that_is_hot_only_with_what_others_are_asked() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        assert bench.look()[0] == COLD
+        assert bench.shield.board(5) == []
+        assert bench.shield.heed_sums({bench.key: 100}, loop.now_us()) == 1
+        await bench.read()
+        assert bench.look() == (FRESH, ROW)
+        ((key, _, served, forwarded, _),) = bench.shield.board(5)
+        assert (key, served, forwarded) == (bench.key, 1, 1)
+
+    run(story)
+
+
 def test_what_is_remembered_keeps_step_with_the_counters() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)

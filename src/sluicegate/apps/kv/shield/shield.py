@@ -360,7 +360,7 @@ class Shield(Generic[V]):
     def board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
         board = []
-        for key, guaranteed in self._hot.top(k):
+        for key, guaranteed in self._hot.served(k):
             tally = self._tallies.get(key)
             if tally is None:
                 board.append(HotPlace(without_turn(key), guaranteed, 0, 0, 0))
