@@ -90,6 +90,7 @@ class RespProtocol:
         "_order",
         "_out",
         "_owed",
+        "_owes_rest",
         "_partial_at",
         "_partial_since_s",
         "_paused",
@@ -134,6 +135,7 @@ class RespProtocol:
         self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
         self._rests = False  # its caller is far over its quota
+        self._owes_rest = False  # so it was, and what has come already is run first
         self._answered = 0  # commands, since its pace was looked at
         self._ended = False  # nothing more is run
         self._eof = False  # nothing more will come
@@ -290,7 +292,12 @@ class RespProtocol:
         now_us = clock.now_us()
         pace.record(caller, max(0, answered - refused), refused, now_us)
         delay_us = pace.delay_us(caller, now_us)
-        if refused and delay_us > 0 and not self._share.waiting:
+        if refused:
+            self._owes_rest = True
+        if delay_us == 0:
+            self._owes_rest = False
+        elif self._owes_rest and not self._share.waiting:
+            self._owes_rest = False
             pace.count(delay_us)
             self._rests = True
             self._share.rest(delay_us, class_of(identity, session.criticality), caller)

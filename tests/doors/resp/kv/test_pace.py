@@ -33,10 +33,11 @@ TABLES = {"*": EVERY_TABLE_GRANT}
 class Quotas:
     """A service with nothing left for one caller; of another every second request is too much."""
 
-    def __init__(self, reason: Reason, *, at_once: bool) -> None:
+    def __init__(self, reason: Reason, *, at_once: bool, later_s: float = 0.0) -> None:
         self.calls: dict[str, int] = {}
         self._decision = Decision(False, 0, 1_000, 1_000, reason, "ru")
         self._at_once = at_once
+        self._later_s = later_s
 
     def get(
         self, table: str, partition: bytes, sort: bytes, call: CallContext
@@ -51,7 +52,7 @@ class Quotas:
         return None
 
     async def _later(self, refused: bool) -> Row | None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._later_s)
         if refused:
             raise Refused(self._decision)
         return None
@@ -119,5 +120,27 @@ def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told(
                 writer.transport.abort()
             while door.connected:
                 await asyncio.sleep(0.01)
+
+    run(story)
+
+
+def test_a_pipeline_that_takes_several_turns_and_is_refused_later_is_put_off_too() -> None:
+    """Its refusals were counted while the next commands waited for a turn, and then forgotten."""
+
+    async def story() -> None:
+        quotas = Quotas(QUOTA_SPENT, at_once=False, later_s=0.005)
+        tokens = Tokens({"hammer": Identity("hammer", (), TABLES)})
+        settings = RefusalPaceSettings(burst=BURST, refusals_per_s=1, delay_us_max=1_000)
+        pace = RefusalPace(settings)
+        turns = RespSettings(turn_commands_max=DEPTH)
+        door = RespDoor(quotas, tokens, turns, KEY_VALUES, SystemClock(), pace)
+        async with listening(door) as port:
+            hammer = await talk(port, "hammer")
+            for _ in range(20):
+                await ask(*hammer, 3 * DEPTH // 2)
+            hammer[1].transport.abort()
+            while door.connected:
+                await asyncio.sleep(0.01)
+        assert pace.slowed >= 10
 
     run(story)
