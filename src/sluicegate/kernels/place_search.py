@@ -21,11 +21,11 @@ What takes no longer than usual while all places are taken gets more of them, a 
 many each window, up to `most`, unless most of it is too late; so does what does not take all of its
 places, for there is no line to order, up to `first` again, unless a price keeps others away: when
 it ends they come. A place that is free for a moment says nothing while work takes longer than
-usual: the line is in the engine. The next try begins with what the last one kept. What takes no longer than it did when most places were free
-stands in no line: fewer would only do less, and are not tried. What a failed try had is a floor:
-the next is between the two. While some place is free nothing is tried, unless most of what the
-engine ends is too late for anybody: then there are too many places, and a try costs nobody
-anything.
+usual: the line is in the engine. The next try begins with what the last one kept. What takes no
+longer than it did when most places were free stands in no line: fewer would only do less, and are
+not tried. What a failed try had is a floor: the next is between the two. While some place is free
+nothing is tried, unless most of what the engine ends is too late for anybody: then there are too
+many places, and a try costs nobody anything.
 
 Where nothing at all is in time there is nothing to lose, and no window to wait for: by Little's law
 what is done in a second times what callers wait is how many may be at work, and `_SPARE` of that is
