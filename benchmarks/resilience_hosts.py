@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection
 from typing import Final, NamedTuple, final
 
 import aiohttp
+import httpx
 
 from benchmarks.resilience_drills import Connections, Load, send_at
 from benchmarks.rounds import Bars, build_of
@@ -180,12 +181,12 @@ async def through_ours(group: HostGroup, method: str) -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
-async def in_turns(hosts: list[Connections]) -> AsyncIterator[Ask]:
+async def in_turns(hosts: list[httpx.AsyncClient]) -> AsyncIterator[Ask]:
     """Ask one after the other."""
     turns = cycle(hosts)
 
     async def ask(name: str) -> str:
-        status = await next(turns).get("/", {})
+        status = (await next(turns).get("/")).status_code
         return "" if status == 200 else str(status)
 
     yield ask
@@ -194,7 +195,9 @@ async def in_turns(hosts: list[Connections]) -> AsyncIterator[Ask]:
 async def play(bad: Bad, ports: list[int], ours: bool) -> Run:
     """Ask for `SPAN_S`, and turn the first host bad."""
     names = [f"127.0.0.1:{port}" for port in ports]
-    hosts = [Connections(port) for port in ports]
+    hosts = [
+        httpx.AsyncClient(transport=Connections(port), base_url="http://hosts") for port in ports
+    ]
     group = HostGroup(list_source(names))
     ejected_s: list[float] = []
 
@@ -204,7 +207,7 @@ async def play(bad: Bad, ports: list[int], ours: bool) -> Run:
 
     group.subscribe(record)
     turn_s = time.monotonic() + TURN_S
-    await hosts[0].get(f"/turn-at/{turn_s}", {})
+    await hosts[0].get(f"/turn-at/{turn_s}")
     async with through_ours(group, bad.method) if ours else in_turns(hosts) as ask:
         load = await send_at(ask, RATE, SPAN_S, PATIENCE_S)
     async with aiohttp.ClientSession() as session:
@@ -213,7 +216,7 @@ async def play(bad: Bad, ports: list[int], ours: bool) -> Run:
             async with session.get(f"http://{name}/asked") as response:
                 asked_s.append(json.loads(await response.text()))
     for host in hosts:
-        host.close()
+        await host.aclose()
     first_s = min((at for at in ejected_s if at >= turn_s), default=float("inf"))
     return Run(load, turn_s, asked_s, first_s - turn_s)
 
