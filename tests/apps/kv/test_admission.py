@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Awaitable
 from typing import final
 
+import pytest
+
 from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
 from sluicegate.apps.kv.quotas import Quotas
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.access import Identity
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext
+from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.lab.world import World, run
 from sluicegate.policies.stack import StackPermit
 
@@ -66,3 +71,37 @@ def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:
 
     run(main, 1)
     assert delays == [7 * MS]  # what it waited in its socket, and no more
+
+
+def test_an_answer_from_memory_that_is_refused_counts_in_the_class_of_its_caller() -> None:
+    """It was on no page that shows refusals by class: of hot reads, most of them."""
+    usage = CallerUsage()
+
+    async def main(world: World) -> None:
+        settings = KvSettings()
+        quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
+        quotas.set_quotas({"a": 1})
+        chain = PolicyChain(
+            settings,
+            world.chance("chain"),
+            usage,
+            budget=quotas.spent_from,
+            weights=default_weights(),
+            shard_places=4,
+        )
+        admission = Admission(chain, world.clock, None)
+        now_us = world.clock.now_us()
+        calls = [
+            CallContext(Identity("a", (), criticality=Criticality.CRITICAL)),
+            CallContext(Identity("a", ()), criticality=Criticality.BULK),
+        ]
+        for _ in range(10):
+            admission.cached("a", now_us, calls[0])
+        for call in calls:
+            with pytest.raises(Refused):
+                admission.cached("a", now_us, call)
+
+    run(main, 1)
+    spent = QUOTA_SPENT.name
+    assert usage.refusals() == {(spent, Criticality.CRITICAL): 1, (spent, Criticality.BULK): 1}
+    assert usage.reasons == {spent: 2}

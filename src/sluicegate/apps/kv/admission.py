@@ -16,7 +16,7 @@ from sluicegate.apps.kv.chain import PolicyChain
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext
@@ -124,16 +124,10 @@ class Admission:
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> Request:
         """What the policies see of it."""
-        by = call.identity
-        claim = call.criticality
-        if claim is None:
-            claim = by.criticality
-        if claim is None or not self._chain.classed:
-            claim = DEFAULT_CRITICALITY
         return Request(
             key,
-            caller=by.name,
-            criticality=claim,
+            caller=call.identity.name,
+            criticality=self._class_of(call),
             arrived_us=call.arrived_us,
             deadline_us=call.deadline_us,
             operation=operation,
@@ -141,6 +135,13 @@ class Admission:
             table=table,
             attributes=attributes,
         )
+
+    def _class_of(self, call: CallContext) -> Criticality:
+        """The class that a call claims, else that of its caller."""
+        claim = call.criticality
+        if claim is None:
+            claim = call.identity.criticality
+        return DEFAULT_CRITICALITY if claim is None or not self._chain.classed else claim
 
     def prompt(self, request: Request, now_us: int) -> bool:
         """Whether nothing has to be waited for."""
@@ -269,7 +270,12 @@ class Admission:
             self._watch.failed(permit.request.operation, error)
 
     def cached(
-        self, caller: str, now_us: int, memory: AnswerMemory | None = None, key: str = ""
+        self,
+        caller: str,
+        now_us: int,
+        asked: CallContext | Request,
+        memory: AnswerMemory | None = None,
+        key: str = "",
     ) -> None:
         """Charge for an answer without the engine; raises `Refused` if that cannot be paid.
 
@@ -287,9 +293,10 @@ class Admission:
             if self._more(refusal, caller) is None:
                 if memory is not None:
                     memory.refuse(key)
-                chain.usage.refuse_cached(caller, refusal)
+                member = asked.criticality if isinstance(asked, Request) else self._class_of(asked)
+                chain.usage.refuse_cached(caller, member, refusal)
                 if self._refusals is not None:
-                    self._refusals.record_cached(caller, refusal, now_us)
+                    self._refusals.record_cached(caller, member, refusal, now_us)
                 if spans is not None:
                     spans.refuse_cached(refusal)
                 if self._asked is not None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.kv.chain import PolicyChain
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_budget import BudgetStanding
@@ -122,9 +123,11 @@ class RefusalRing:
         )
         self._entries.append(entry)
 
-    def record_cached(self, caller: str, decision: Decision, now_us: int) -> None:
+    def record_cached(
+        self, caller: str, member: Criticality, decision: Decision, now_us: int
+    ) -> None:
         """Keep the refusal of an answer from memory, which no stage of the chain has seen."""
-        request = Request("", caller=caller, operation=CACHED)
+        request = Request("", caller=caller, criticality=member, operation=CACHED)
         request.cost_mru = self._chain.units.settings.cached_mru
         self.record(request, decision, now_us)
 

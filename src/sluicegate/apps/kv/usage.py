@@ -89,16 +89,12 @@ class CallerUsage(BaseEndObserver):
         account = self._account(request.caller)
         account.refused += 1
         account.refused_mru += request.cost_mru
-        reason = "" if decision.reason is None else decision.reason.name
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        refused = (reason, request.criticality)
-        self._refusals[refused] = self._refusals.get(refused, 0) + 1
+        self._count_refusal(request.criticality, decision)
 
-    def refuse_cached(self, caller: str, decision: Decision) -> None:
+    def refuse_cached(self, caller: str, member: Criticality, decision: Decision) -> None:
         """It was not even given what is in memory."""
         self._account(caller).refused += 1
-        reason = "" if decision.reason is None else decision.reason.name
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        self._count_refusal(member, decision)
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """It was done, or was lost on the way."""
@@ -158,6 +154,12 @@ class CallerUsage(BaseEndObserver):
             counts = self._took[of] = LatencyCounts()
         counts.counts[bisect_left(TOOK_US_BOUNDS, took_us)] += 1
         counts.total_us += took_us
+
+    def _count_refusal(self, member: Criticality, decision: Decision) -> None:
+        reason = "" if decision.reason is None else decision.reason.name
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        refused = (reason, member)
+        self._refusals[refused] = self._refusals.get(refused, 0) + 1
 
     def _account(self, caller: str) -> CallerAccount:
         account = self._accounts.get(caller)

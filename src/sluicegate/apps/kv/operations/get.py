@@ -52,14 +52,14 @@ class Gets:
         if state == COLD:
             return self._read_one(table, partition, sort, key, call, now_us)
         if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
-            self._admission.cached(call.identity.name, now_us, shield, key)
+            self._admission.cached(call.identity.name, now_us, call, shield, key)
             return row
         shard = self._tables.shard_of(table, partition)
         request = self._admission.request(GET, table, key, shard, call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
             shield.fetch_ahead(key, request, self._clock, fetch.fly)
-            self._admission.cached(call.identity.name, now_us, shield, key)
+            self._admission.cached(call.identity.name, now_us, call, shield, key)
             return row
         return self._share(shield, key, None if state == MISS else row, request, fetch)
 
@@ -69,7 +69,7 @@ class Gets:
         row = await shield.read(key, stale, request, self._clock, fetch.fly)
         measured = request.measured
         if measured is not None and measured.from_cache:
-            self._admission.cached(request.caller, self._clock.now_us())
+            self._admission.cached(request.caller, self._clock.now_us(), request)
         return row
 
     def _read_one(

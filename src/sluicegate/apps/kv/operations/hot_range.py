@@ -22,11 +22,11 @@ async def ask(
     """The answer of a question that is not cold, from the cache or by a shared fetch."""
     if state == REFRESH and held is not None:
         ranges.fetch_ahead(question, request, clock, fetch)
-        admission.cached(request.caller, clock.now_us(), ranges.shield, question.key)
+        admission.cached(request.caller, clock.now_us(), request, ranges.shield, question.key)
         return held
     stale = None if state == MISS else held
     answer = await ranges.read(question, stale, request, clock, fetch)
     measured = request.measured
     if measured is not None and measured.from_cache:
-        admission.cached(request.caller, clock.now_us())
+        admission.cached(request.caller, clock.now_us(), request)
     return answer

@@ -106,7 +106,7 @@ class MultiGets:
         if state == COLD:
             return self._get_places(table, places, call)
         if state == FRESH and answer is not None:
-            self._admission.cached(call.identity.name, now_us, ranges.shield, question.key)
+            self._admission.cached(call.identity.name, now_us, call, ranges.shield, question.key)
             return answer.rows
         fetch = partial(self._fetch_places, ranges, question, table, places)
         request = self._many(table, places, call)
@@ -153,7 +153,7 @@ class MultiGets:
             if state == COLD:
                 cold.append(at)
             elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above
-                self._admission.cached(call.identity.name, now_us, shield, key)
+                self._admission.cached(call.identity.name, now_us, call, shield, key)
                 rows[at] = row
                 if row is not None:
                     size += len(row.value)

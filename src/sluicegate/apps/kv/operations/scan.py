@@ -143,7 +143,7 @@ class Scans:
             return page
         if state == FRESH and answer is not None:
             now_us = self._clock.now_us()
-            self._admission.cached(call.identity.name, now_us, ranges.shield, question.key)
+            self._admission.cached(call.identity.name, now_us, call, ranges.shield, question.key)
         else:
             fetch = partial(self._fetch_range, ranges, question, table, partition, span, call)
             shard = self._tables.shard_of(table, partition)
