@@ -328,14 +328,38 @@ def test_a_place_that_is_free_for_a_moment_gives_none_back_while_there_is_a_line
     assert windows(cut(), took_us=10_000, free=1) == MOST
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_where_most_is_too_late_there_are_no_more_though_it_takes_no_longer(late: bool) -> None:
+def tried_in_vain() -> tuple[PlaceSearch, int]:
+    """One that gave places back and takes 64 ms for what is usual; and the instant."""
     search, now_us = PlaceSearch(MOST, 4 * MOST), 0
     while search.tries == 0 or search.places < MOST:  # with half of them half as much is done
         now_us += 1_000 * MOST // search.places
         search.record(now_us - 64_000, now_us, search.places)
         assert now_us < 3 * SECOND
+    return search, now_us
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_where_most_is_too_late_there_are_no_more_though_it_takes_no_longer(late: bool) -> None:
+    search, now_us = tried_in_vain()
     for _ in range(1_000):
         now_us += 1_000
         search.record(now_us - 64_000, now_us, search.places, late=late)
     assert (search.places > MOST) is not late
+
+
+@pytest.mark.parametrize("free", [0, 1])
+@pytest.mark.parametrize(("took_us", "more"), [(64_000, False), (40_000, True)])
+def test_places_that_made_all_too_late_are_not_given_back_by_what_is_held_for_usual(
+    free: int, took_us: int, more: bool
+) -> None:
+    search, now_us = tried_in_vain()
+    for _ in range(10):
+        now_us += 15_000
+        search.record(now_us - 200_000, now_us, search.places, late=True, waits_us=90_000)
+    assert search.places == 4  # of 67 a second, in three quarters of 90 ms
+    most = 0
+    for _ in range(3 * SECOND // 5_000):
+        now_us += 5_000
+        search.record(now_us - took_us, now_us, search.places - free)
+        most = max(most, search.places)
+    assert (most > 4) is more

@@ -90,6 +90,8 @@ class PlaceSearch:
         "_before",
         "_before_us",
         "_began_us",
+        "_bound_until_us",
+        "_bound_us",
         "_busy",
         "_due_us",
         "_ends",
@@ -155,6 +157,9 @@ class PlaceSearch:
         # What was too late, since it was all that ended: how much, since when, and how long whoever
         # asked would have waited for all of it.
         self._late_run = self._late_since_us = self._waits_us = 0
+        # What work may take and be in time, as of the last time that nothing was; for a while.
+        self._bound_us = 0.0
+        self._bound_until_us = 0
 
     def record(
         self,
@@ -221,7 +226,8 @@ class PlaceSearch:
         if self._late_run < _LATE_MIN or passed_us < self._span_us:
             return False  # few ends say too little; where they take no time, a window is soon over
         done = (self._late_run - 1) / passed_us
-        places = max(1, int(_SPARE * done * self._waits_us / self._late_run))
+        bound_us = _SPARE * self._waits_us / self._late_run
+        places = max(1, int(done * bound_us))
         self._late_run = 0
         if self._waits_us == 0 or places * 2 > self.places:
             return False
@@ -231,7 +237,9 @@ class PlaceSearch:
         self._found = places
         self._set(places)
         self.accepted += 1
-        self._next_us = now_us + _REST_US_MAX  # it is in time with these, and a try costs much
+        self._bound_us = bound_us
+        # It is in time with these, and a try costs much.
+        self._next_us = self._bound_until_us = now_us + _REST_US_MAX
         return True
 
     def _longest_us(self, windows: int) -> float:
@@ -261,6 +269,8 @@ class PlaceSearch:
         if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
             return  # the engine stood still: that is not what it does in a second
         longer = mean_us > _SLOW * self._usual_us > 0.0
+        if now_us < self._bound_until_us and mean_us * (1.0 + _GROWTH) > self._bound_us:
+            longer = True
         if not full:
             self._base_ends = self._base_us = 0.0
             self._learn_usual(mean_us, calm=calm)
