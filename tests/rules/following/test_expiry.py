@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sluicegate.testing import START_US
 from tests.rules.following.node import Node
 from tests.rules.releases.press import Press
@@ -54,7 +56,8 @@ def test_a_store_that_is_held_at_an_old_rollout_is_noticed_and_that_is_not_taken
     assert node.runs == (2, 0)
 
 
-def test_a_rollout_that_is_renewed_is_valid_again() -> None:
+def test_a_rollout_that_is_renewed_is_valid_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sluicegate.rules")
     press = pressed()
     press.order(1, 1, expires_us=VALID_UNTIL_US)
     node = Node(press).begin()
@@ -64,15 +67,21 @@ def test_a_rollout_that_is_renewed_is_valid_again() -> None:
     look(node, s=2)
     assert node.failure == {}
     assert len(node.handed) == 1  # the same rules: nothing is swapped
+    assert caplog.messages[-1] == "rollout 2 has not expired: all is heard again"
 
 
-def test_a_node_that_cannot_reach_its_store_says_both() -> None:
+def test_a_node_that_cannot_reach_its_store_says_both(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sluicegate.rules")
     press = pressed()
     press.order(1, 1, expires_us=VALID_UNTIL_US)
     node = Node(press).begin()
     node.line.cut = ""
     look(node, s=3_601)
     assert node.failure.keys() == {"orders", "expiry"}
+    node.line.cut = None
+    look(node, s=60)
+    assert node.failure.keys() == {"expiry"}
+    assert caplog.messages[-1] == "the rollout is followed again"
 
 
 def test_an_expiry_is_remembered_over_a_restart(tmp_path: Path) -> None:

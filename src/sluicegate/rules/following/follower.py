@@ -347,6 +347,7 @@ class Follower:
                 _log.warning("the rollout is not followed: %s", error)
             return False
         if self.record.clear(ROLLOUT):
+            _log.info("the rollout is followed again")
             self._reporter.wake()  # what could not be reported meanwhile can be now
         self._checked_us = self._clock.now_us()
         return self._adopt(_Wanted(signed, signed.rollout.at_us))
@@ -411,6 +412,7 @@ class Follower:
         """
         if not 0 < self._expires_us <= now_us:
             if self.record.clear(EXPIRY):
+                _log.info("rollout %d has not expired: all is heard again", self._highest)
                 self._reporter.wake()
             return
         error = _ExpiredRollout(
