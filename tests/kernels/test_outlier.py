@@ -419,7 +419,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "failure_percent": 50,
         "deviations": 1.9,
         "healthy_percent": 95,
-        "evidence_min": 14.0,
+        "evidence_min": 16.0,
         "throughput_percent": 50,
         "latency_requests_min": 100,
         "latency_ratio": 3.0,
@@ -511,7 +511,7 @@ def beyond_chance(host: HostStats, rest: list[HostStats]) -> bool:
     if own <= theirs:
         return False
     coins = [(own, theirs), (1 - own, 1 - theirs)]
-    return host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= 14
+    return host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= DEFAULTS.evidence_min
 
 
 def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str, tuple[int, int]]]:

@@ -30,8 +30,8 @@ cent; a host above `healthy_percent` is never suspect by it.
 And chance makes outliers of small numbers: where one call in a hundred fails anywhere, a host with
 20 calls has failed two of them every minute or so. So its failures must be beyond chance: how much
 likelier what was seen is with a rate of the host's own than with one rate for all, in powers of e,
-must be `evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour
-long: 40 false ejections without it, none with it. The others' rate is counted, too, and low
+must be `evidence_min`; 16 is one in nine million. Ten hosts, 120 calls a second, 1 % failing, an hour
+long: 40 false ejections without it, none with it, where 14 put a host out in one of 100 hours. The others' rate is counted, too, and low
 by chance at times. Chernoff's bound, which takes it as known, put a host out in 181 of 10,000,000
 windows of five healthy ones; the ratio of likelihoods does in 2. For the same reason a p95 must
 have five calls above it.
@@ -139,7 +139,7 @@ class SweepSettings:
     failure_percent: int = ranged(50, 0, 100)
     deviations: float = 1.9
     healthy_percent: int = ranged(95, 0, 100)
-    evidence_min: float = 14.0
+    evidence_min: float = 16.0
     throughput_percent: int = ranged(50, 0, 100)
     latency_ratio: float = 3.0
     latency_us_min: int = ranged(1_000, 0, WAIT_US_MAX)
