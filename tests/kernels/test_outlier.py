@@ -511,7 +511,9 @@ def beyond_chance(host: HostStats, rest: list[HostStats]) -> bool:
     if own <= theirs:
         return False
     coins = [(own, theirs), (1 - own, 1 - theirs)]
-    return host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= DEFAULTS.evidence_min
+    return (
+        host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= DEFAULTS.evidence_min
+    )
 
 
 def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str, tuple[int, int]]]:

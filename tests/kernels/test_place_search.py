@@ -328,9 +328,12 @@ def test_a_place_that_is_free_for_a_moment_gives_none_back_while_there_is_a_line
     assert windows(cut(), took_us=10_000, free=1) == MOST
 
 
-def tried_in_vain() -> tuple[PlaceSearch, int]:
+def tried_in_vain(short_us: int = 64_000) -> tuple[PlaceSearch, int]:
     """One that gave places back and takes 64 ms for what is usual; and the instant."""
     search, now_us = PlaceSearch(MOST, 4 * MOST), 0
+    for _ in range(200):  # some places are free, and it takes so long
+        now_us += 1_000
+        search.record(now_us - short_us, now_us, MOST - 1)
     while search.tries == 0 or search.places < MOST:  # with half of them half as much is done
         now_us += 1_000 * MOST // search.places
         search.record(now_us - 64_000, now_us, search.places)
@@ -363,3 +366,14 @@ def test_places_that_made_all_too_late_are_not_given_back_by_what_is_held_for_us
         search.record(now_us - took_us, now_us, search.places - free)
         most = max(most, search.places)
     assert (most > 4) is more
+
+
+@pytest.mark.parametrize(("short_us", "more"), [(30_000, False), (40_000, True)])
+def test_there_are_no_more_than_at_first_where_it_once_took_half_as_long(
+    short_us: int, more: bool
+) -> None:
+    search, now_us = tried_in_vain(short_us)
+    for _ in range(1_000):
+        now_us += 1_000
+        search.record(now_us - 64_000, now_us, search.places)
+    assert (search.places > MOST) is more

@@ -18,14 +18,15 @@ done stays the same; without a line, what is done falls, and the places are give
                             a place is free           look again: less came, which says nothing
 
 What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
-many each window, up to `most`, unless most of it is too late; so does what does not take all of its
-places, for there is no line to order, up to `first` again, unless a price keeps others away: when
-it ends they come. A place that is free for a moment says nothing while work takes longer than
-usual: the line is in the engine. The next try begins with what the last one kept. What takes no
-longer than it did when most places were free stands in no line: fewer would only do less, and are
-not tried. What a failed try had is a floor: the next is between the two. While some place is free
-nothing is tried, unless most of what the engine ends is too late for anybody: then there are too
-many places, and a try costs nobody anything.
+many each window, up to `most`, unless most of it is too late, or there was a window in which work
+took half as long: then up to `first`; so does what does not take all of its places, for there is no
+line to order, up to `first` again, unless a price keeps others away: when it ends they come. A
+place that is free for a moment says nothing while work takes longer than usual: the line is in the
+engine. The next try begins with what the last one kept. What takes no longer than it did when most
+places were free stands in no line: fewer would only do less, and are not tried. What a failed try
+had is a floor: the next is between the two. While some place is free nothing is tried, unless most
+of what the engine ends is too late for anybody: then there are too many places, and a try costs
+nobody anything.
 
 Where nothing at all is in time there is nothing to lose, and no window to wait for: by Little's law
 what is done in a second times what callers wait is how many may be at work, and `_SPARE` of that is
@@ -61,6 +62,7 @@ _NOISE_MAX: Final = 0.25
 _FORGET: Final = 1.02  # the usual time rises by so much a window at most
 _FORGET_LEAST: Final = 1.001  # and the least one
 _ALONE: Final = 1.2  # times the least: there is no line in the engine
+_LINE: Final = 2.0  # times the shortest mean of a window: there is one, whatever is usual
 _GROWTH: Final = 0.1
 _GROWTH_MAX: Final = 1.0
 _SLOW_GROWTHS: Final = 4  # by a tenth, before it doubles
@@ -108,6 +110,7 @@ class PlaceSearch:
         "_least_us",
         "_next_us",
         "_rest_us",
+        "_shortest_us",
         "_span_us",
         "_state",
         "_sure_until_us",
@@ -138,6 +141,7 @@ class PlaceSearch:
         self._state = _STEADY
         self._usual_us = 0.0  # what work takes without a line, as far as is known
         self._least_us = 0.0  # the least of it in a window in which half of the places sufficed
+        self._shortest_us = 0.0  # the least mean of any window
         self._sure_until_us = 0  # what is usual was found by a try, not so long ago
         self._before = first  # places, and the time, before the try
         self._before_us = 0.0
@@ -268,6 +272,8 @@ class PlaceSearch:
         self._open(now_us)
         if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
             return  # the engine stood still: that is not what it does in a second
+        shortest_us = min(self._shortest_us * _FORGET_LEAST, mean_us) or mean_us
+        self._shortest_us = shortest_us
         longer = mean_us > _SLOW * self._usual_us > 0.0
         if now_us < self._bound_until_us and mean_us * (1.0 + _GROWTH) > self._bound_us:
             longer = True
@@ -284,7 +290,7 @@ class PlaceSearch:
         self._base_us += passed_us
         slow = longer or now_us >= self._sure_until_us
         if not (slow or late):
-            self._grow(self.most)
+            self._grow(self.most if mean_us <= _LINE * shortest_us else self._first)
         elif slow and now_us >= self._next_us and self._base_ends > 0:
             self._growths = 0
             self._try(mean_us)
