@@ -30,11 +30,11 @@ cent; a host above `healthy_percent` is never suspect by it.
 And chance makes outliers of small numbers: where one call in a hundred fails anywhere, a host with
 20 calls has failed two of them every minute or so. So its failures must be beyond chance: how much
 likelier what was seen is with a rate of the host's own than with one rate for all, in powers of e,
-must be `evidence_min`; 16 is one in nine million. Ten hosts, 120 calls a second, 1 % failing, an hour
-long: 40 false ejections without it, none with it, where 14 put a host out in one of 100 hours. The others' rate is counted, too, and low
-by chance at times. Chernoff's bound, which takes it as known, put a host out in 181 of 10,000,000
-windows of five healthy ones; the ratio of likelihoods does in 2. For the same reason a p95 must
-have five calls above it.
+must be `evidence_min`; 16 is one in nine million. Ten hosts, 120 calls a second, 1 % failing, an
+hour long: 40 false ejections without it, none with it, where 14 put a host out in one of 100 hours.
+The others' rate is counted, too, and low by chance at times. Chernoff's bound, which takes it as
+known, put a host out in 181 of 10,000,000 windows of five healthy ones; the ratio of likelihoods
+does in 2. For the same reason a p95 must have five calls above it.
 Whoever fails is asked less by a balancer that prices failures, so its calls may stay too few for a
 share or a deviation, and several such hosts hide each other from the deviation. So few answers and
 failures beyond chance, three at least, are a sign together, however few the calls.
