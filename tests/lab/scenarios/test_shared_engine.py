@@ -13,15 +13,13 @@ def figures(candidate: str, case: str) -> Figures:
 
 
 @pytest.mark.prove
-def test_prices_save_what_the_queues_of_eight_dispatchers_cannot() -> None:
-    """Each has its own search for places, and on half of the seeds all of them find too many."""
-    alone, priced = (
-        SCENARIO.measure(rig, SCENARIO.candidates[name].run(rig, 6))
-        for rig in [SCENARIO.rigs["eight"]]
-        for name in ("off", "local")
-    )
+def test_eight_dispatchers_find_by_themselves_what_only_prices_did_before() -> None:
+    """Places that had been cut came back while the line stood: 0.15 less without prices."""
+    found = {name: SCENARIO.run_once(name, "eight", 6) for name in ("off", "local")}
     for member in ("CRITICAL", "DEGRADED"):
-        assert priced[f"served.{member}"] > alone[f"served.{member}"] + 0.15
+        queues, priced = (found[name][f"served.{member}"] for name in ("off", "local"))
+        assert queues > 0.9
+        assert abs(priced - queues) < 0.05
 
 
 @pytest.mark.prove
