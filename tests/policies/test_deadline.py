@@ -18,12 +18,12 @@ from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.deadline import (
-    FORGET_US,
     OTHERS,
     Deadline,
     DeadlinePermit,
     DeadlineSettings,
 )
+from sluicegate.policies.keyed_table import FORGET_US
 from tests.prove.seeds import first
 
 S = 1_000_000

@@ -8,13 +8,13 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.endpoint_cost import (
-    FORGET_US,
     LESSER_AFTER,
     MAGNITUDES,
     OTHERS,
     RECENT_US,
     EndpointCost,
 )
+from sluicegate.policies.keyed_table import FORGET_US
 from sluicegate.testing import SeededChance
 
 START_US = 1_000_000_000_000_000

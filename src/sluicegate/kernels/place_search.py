@@ -31,7 +31,8 @@ nobody anything.
 Where nothing at all is in time there is nothing to lose, and no window to wait for: by Little's law
 what is done in a second times what callers wait is how many may be at work, and `_SPARE` of that is
 had at once. Of an engine that does five a second a window is twelve seconds long, and callers who
-wait for half a second were all too late for a minute.
+wait for half a second were all too late for a minute. For a while after it nothing has more places
+that takes as long as that: what made all too late would be back before the line is gone.
 
 What counts is what the engine has ended, in time or not: whether it was in time is what the places
 are to bring about, and where nothing is in time there is no other measure.

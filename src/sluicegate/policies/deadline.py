@@ -68,11 +68,11 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
+from sluicegate.policies.keyed_table import FORGET_US
 from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "deadline"
 OTHERS: Final = "(others)"
-FORGET_US: Final = 600_000_000
 _SWEEP_US: Final = 1_000_000
 _SPAN_US_MAX: Final = 1 << 53
 _NEVER_US: Final = -(1 << 60)

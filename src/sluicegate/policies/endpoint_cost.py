@@ -45,6 +45,7 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.policies.keyed_table import FORGET_US
 
 MAGNITUDES: Final = ("", "eighth", "64th", "512th")  # of `heavy_us`, at most
 OTHERS: Final = "(others)"
@@ -55,7 +56,6 @@ STUCK_US_MIN: Final = 10_000
 RECENT_US: Final = 60_000_000
 LESSER_AFTER: Final = 64  # units that were quick, in a row
 TARGET_US: Final = 10_000
-FORGET_US: Final = 600_000_000
 _SWEEP_US: Final = 1_000_000
 _SHIFT: Final = 3  # a unit of work weighs an eighth of the mean
 

@@ -17,6 +17,7 @@ from sluicegate.contracts.request import Request
 
 LOOKS: Final = 4
 KEYS_MAX: Final = 1 << 24
+FORGET_US: Final = 600_000_000  # names that nobody has asked for so long make room
 
 # A backend, an operation and a class; -1 where classes are not told apart.
 Key = tuple[str, str, int]

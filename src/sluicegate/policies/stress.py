@@ -54,12 +54,12 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
+from sluicegate.policies.keyed_table import FORGET_US
 from sluicegate.policies.queue.standstill import Standstill
 from sluicegate.policies.settings import check_ranges, one_of
 from sluicegate.policies.stack import BaseEndObserver
 
 OTHERS: Final = "(others)"
-FORGET_US: Final = 600_000_000
 _SWEEP_US: Final = 60_000_000  # longer than it takes to have enough of what comes
 RATIO_FORMS: Final = ("frozen", "p2")
 _SPAN_US_MAX: Final = 1 << 53

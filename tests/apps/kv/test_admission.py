@@ -43,22 +43,27 @@ class _SlowStore:
         return True
 
 
+def chain_of(world: World, quota_ru: int, usage: CallerUsage) -> PolicyChain:
+    """What ships, with a quota for the caller `a`."""
+    settings = KvSettings()
+    quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
+    quotas.set_quotas({"a": quota_ru})
+    return PolicyChain(
+        settings,
+        world.chance("chain"),
+        usage,
+        budget=quotas.spent_from,
+        weights=default_weights(),
+        shard_places=4,
+    )
+
+
 def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:
     """Else a slow store would have everybody shed for a delay that less load cannot shorten."""
     delays: list[int] = []
 
     async def main(world: World) -> None:
-        settings = KvSettings()
-        quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
-        quotas.set_quotas({"a": 1_000})
-        chain = PolicyChain(
-            settings,
-            world.chance("chain"),
-            CallerUsage(),
-            budget=quotas.spent_from,
-            weights=default_weights(),
-            shard_places=4,
-        )
+        chain = chain_of(world, 1_000, CallerUsage())
         admission = Admission(chain, world.clock, _SlowStore(world, 300 * MS))
         now_us = world.clock.now_us()
         call = CallContext(Identity("a", ()), arrived_us=now_us - 7 * MS)
@@ -78,17 +83,7 @@ def test_an_answer_from_memory_that_is_refused_counts_in_the_class_of_its_caller
     usage = CallerUsage()
 
     async def main(world: World) -> None:
-        settings = KvSettings()
-        quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
-        quotas.set_quotas({"a": 1})
-        chain = PolicyChain(
-            settings,
-            world.chance("chain"),
-            usage,
-            budget=quotas.spent_from,
-            weights=default_weights(),
-            shard_places=4,
-        )
+        chain = chain_of(world, 1, usage)
         admission = Admission(chain, world.clock, None)
         now_us = world.clock.now_us()
         calls = [
