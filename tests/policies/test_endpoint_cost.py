@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.endpoint_cost import (
+    GREATER_AFTER,
     LESSER_AFTER,
     MAGNITUDES,
     OTHERS,
@@ -225,7 +226,7 @@ def test_work_of_which_each_unit_takes_another_time_stays_in_one_line() -> None:
     assert len(lines) == 1
 
 
-def test_an_endpoint_comes_into_a_lesser_line_late_and_into_a_greater_one_at_once() -> None:
+def test_an_endpoint_comes_into_a_lesser_line_late_and_into_a_greater_one_soon() -> None:
     cost = of_magnitudes()
     cost.learn("/page", 20_000, 0)
     for _ in range(40):
@@ -234,5 +235,16 @@ def test_an_endpoint_comes_into_a_lesser_line_late_and_into_a_greater_one_at_onc
     for _ in range(2 * LESSER_AFTER):
         cost.learn("/page", 200, 0)
     assert cost.magnitude("/page") == MAGNITUDES[3]
-    cost.learn("/page", 100_000, 0)
-    assert cost.magnitude("/page") == MAGNITUDES[1]
+    for _ in range(GREATER_AFTER - 1):
+        cost.learn("/page", 10_000, 0)
+        assert cost.magnitude("/page") == MAGNITUDES[3]
+    cost.learn("/page", 10_000, 0)
+    assert cost.magnitude("/page") == MAGNITUDES[2]
+
+
+def test_two_units_that_take_long_do_not_move_an_endpoint() -> None:
+    """As with exponential work of 10 ms once in two million units."""
+    cost = of_magnitudes(250_000)
+    for took_us in [*[10_000] * 8, 33_000, 87_000, 13_000, 97_000, *[10_000] * 80]:
+        cost.learn("/get", took_us, 0)
+        assert cost.magnitude("/get") == MAGNITUDES[1]
