@@ -13,6 +13,7 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvRig, KvRun
 
 SHIPPED: Final = KvSettings()
+PRICED: Final = KvSettings(prices="local")
 KNOWN_US: Final = 65 * US  # after a minute it is known what is usual
 SLOW_END_US: Final = KNOWN_US + 15 * US
 RELAXED_US: Final = SLOW_END_US + 3 * US
@@ -30,6 +31,11 @@ GOODPUT_MIN: Final = 0.85
 CRITICAL_MIN: Final = 0.95
 SIGMAS_FREE: Final = 6.0
 PLACES: Final = 64  # by default, and half of them for a shard
+
+
+def in_turn(seed: int) -> KvSettings:
+    """What ships, and for odd seeds prices beside it."""
+    return PRICED if seed % 2 else SHIPPED
 
 
 def callers(per_s: float, work_us: int, sigmas: float = 3.0) -> tuple[KvCaller, ...]:
@@ -119,7 +125,7 @@ def read_p99_ms(run: KvRun) -> float:
     return sorted(one.took_us for one in ends)[len(ends) * 99 // 100] / 1e3
 
 
-def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+def slow_down(seed: int, settings: KvSettings | None = None) -> KvRig:
     """An engine, or a shard of it, that becomes slow for 15 s and has capacity to spare.
 
     That is: work fills at most 60% of its slots, and where there are compartments, which have no
@@ -144,7 +150,7 @@ def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     return KvRig(
         callers=callers(per_s, round(work_us)),
         span_us=RELAXED_US + US,
-        settings=settings,
+        settings=settings or in_turn(seed),
         shards=shards,
         slots=slots,
         slots_by_shard=one,
@@ -153,7 +159,7 @@ def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     )
 
 
-def stall(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+def stall(seed: int, settings: KvSettings | None = None) -> KvRig:
     """An engine that stands still for 1 to 30 s, and callers with deadlines, or without."""
     chance = random.Random(seed)
     slots = chance.choice((4, 8, 16, 32))
@@ -174,7 +180,7 @@ def stall(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     return KvRig(
         callers=rest,
         span_us=STALL_US + stall_us + 4 * US,
-        settings=settings,
+        settings=settings or in_turn(seed),
         slots=slots,
         work_us=work_us,
         course=(EngineSpell(STALL_US, stalled=True), EngineSpell(STALL_US + stall_us)),
@@ -202,7 +208,7 @@ def stalls(per_s: float = 20.0, settings: KvSettings = SHIPPED) -> KvRig:
     )
 
 
-def overload(seed: int, settings: KvSettings = SHIPPED, *, guess: float = 0.0) -> KvRig:
+def overload(seed: int, settings: KvSettings | None = None, *, guess: float = 0.0) -> KvRig:
     """Two to four times what a few slots can do, of which a fifth is CRITICAL; memoryless work.
 
     Places are as the settings say, or a `guess` of the slots.
@@ -212,6 +218,7 @@ def overload(seed: int, settings: KvSettings = SHIPPED, *, guess: float = 0.0) -
     work_us = round(10.0 ** chance.uniform(3.3, 4.0))
     per_s = chance.uniform(2.0, 4.0) * slots * US / work_us
     shares = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
+    settings = settings or in_turn(seed)
     if guess:
         settings = replace(settings, places=round(guess * slots))
     return KvRig(
@@ -256,7 +263,7 @@ def greedy(settings: KvSettings) -> KvRig:
     )
 
 
-def cold(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+def cold(seed: int, settings: KvSettings | None = None) -> KvRig:
     """A dispatcher that begins with no costs learned, at 85 to 92% of what its engine can do.
 
     Above that a burst fills all places now and then, and is more than there is room for: at 94 to
@@ -270,7 +277,7 @@ def cold(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
     return KvRig(
         callers=callers(chance.uniform(0.85, 0.92) * capacity_per_s, work_us, sigmas=1.0),
         span_us=COLD_US,
-        settings=settings,
+        settings=settings or in_turn(seed),
         slots=slots,
         work_us=work_us,
     )

@@ -20,7 +20,7 @@ from sluicegate.lab.arrivals import Arrivals, Even, OnOff, Poisson
 from sluicegate.lab.hunt.stage import JumpClock
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvEnd, KvRig, KvRun, play_in
 from sluicegate.lab.world import World, run
-from tests.lab.dispatcher_worlds import PLACES
+from tests.lab.dispatcher_worlds import PLACES, in_turn
 
 PER_S_MAX: Final = 300.0
 SIGMAS: Final = 4.0  # a quota is for the busiest second
@@ -137,6 +137,7 @@ def harmless(seed: int) -> HarmlessWorld:
         KvRig(
             callers=tuple(callers),
             span_us=span_us,
+            settings=in_turn(seed),
             dispatchers=dispatchers,
             shards=shards,
             slots=slots,

@@ -156,10 +156,10 @@ def test_taking_a_line_for_what_is_usual_is_found(
 
 
 @pytest.mark.prove
-def test_without_prices_the_penalty_gives_the_others_what_the_greedy_took() -> None:
+def test_the_penalty_gives_the_others_what_the_greedy_took() -> None:
     served = {}
     for times_max in (1, 4):
-        found = play(greedy(KvSettings(prices="off", penalty_max=times_max)), 0)
+        found = play(greedy(KvSettings(penalty_max=times_max)), 0)
         served[times_max] = [found.served(GREEDY_BEGIN_US, GREEDY_END_US, at) for at in (0, 1)]
         penalised = {name for look in found.looks for name in look.penalised}
         assert penalised == ({"scraper"} if times_max > 1 else set())
@@ -170,7 +170,7 @@ def test_without_prices_the_penalty_gives_the_others_what_the_greedy_took() -> N
 def test_with_prices_alone_nothing_is_refused_for_the_line_but_what_is_past_its_deadline() -> None:
     refused = {}
     for form in ("codel", "none"):
-        settings = KvSettings(queue_form=form, find_places=False)
+        settings = KvSettings(queue_form=form, find_places=False, prices="local")
         refused[form] = {one.reason for one in play(overload(1, settings), 1).ends} - {""}
     assert refused["none"] == {"deadline"}
     assert refused["codel"] >= {"queue_full", "queue_timeout"}

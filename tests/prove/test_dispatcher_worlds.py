@@ -3,7 +3,8 @@
 A slow engine with capacity to spare refuses nobody (10,000 seeds in `make prove`), nor does a
 dispatcher that begins with nothing learned (1,000), and a stall of 1 to 30 s is over half a second
 after its end (1,000). Where there is room for all, whatever else a world has, nobody pays more and
-CRITICAL is never refused (1,000). Other slices of them in CI, by its seed.
+CRITICAL is never refused (1,000). Odd seeds have local prices besides. Other slices of them in CI,
+by its seed.
 """
 
 from __future__ import annotations

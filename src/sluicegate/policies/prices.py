@@ -37,9 +37,9 @@ judge holds its ratio for two seconds, then it is neutral.
 What is it for, where there is a queue? For a line that is not ours. Several dispatchers before one
 engine have more places together than it has, and none of them can find fewer: whoever tries half
 gets half as much done, and gives them back. Then the line is in the engine, first come, first
-served, and our queues are empty. Only its latency tells. The lab plays it: `shared-engine`. Where
-nothing at all is in time, the search of places sees that too, and saves more than a price does; so
-prices yield to it.
+served, and our queues are empty. Only its latency tells. The lab plays it: `shared-engine`. But
+where nothing at all is in time the search of places sees that too, and saves more than a price
+does. So prices yield to it, and `sluicegate kv` has them off (docs/decisions/0024).
 
 Cost: two look-ups each charge, and a ratio's `add` each end. Bounds: `cells_max` cells; what comes
 beyond has no price.

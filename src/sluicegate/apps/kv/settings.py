@@ -198,11 +198,11 @@ class KvSettings(RulesSettings, RampsSettings):
     prices: Annotated[
         str,
         Setting(
-            "where units cost more: on a shard that is slow and whose work is too late, everywhere "
-            "while anything is slow (as in Mussel), or nowhere",
-            one_of("local", "mussel", "off"),
+            "where units cost more: nowhere, on a shard that is slow and whose work is too late, "
+            "or everywhere while anything is slow (as in Mussel)",
+            one_of("off", "local", "mussel"),
         ),
-    ] = "local"
+    ] = "off"
     penalty_max: Annotated[
         int,
         Setting(

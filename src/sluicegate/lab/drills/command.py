@@ -14,7 +14,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
-from sluicegate.lab.drills.drill import LAYERS, POLICIES, PRICES_ALONE, Drill, DrillSetting
+from sluicegate.lab.drills.drill import LAYERS, NO_CONTROLS, POLICIES, Drill, DrillSetting
 
 EXAMPLES: Final = """\
 examples:
@@ -134,7 +134,7 @@ def _list(table: dict[str, Drill]) -> None:
         sys.stdout.write(f"{drill.name:<{width}}  {drill.title}\n")
         sys.stdout.write(f"{'':<{width}}  {drill.why}\n")
         sys.stdout.write(f"{'':<{width}}  loads of {drill.seconds:g} s")
-        others = [name for name in drill.policies if name not in (LAYERS, PRICES_ALONE)]
+        others = [name for name in drill.policies if name not in NO_CONTROLS]
         if others:
             sys.stdout.write(f"; --policy {' or '.join(others)} must fail")
         sys.stdout.write("\n")

@@ -21,7 +21,7 @@ GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
 MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
-NO_PRICES: Final = "no-prices"  # the layers without prices: the queue alone
+LOCAL_PRICES: Final = "local-prices"  # the layers, with prices where a shard is slow
 PRICES_ALONE: Final = "prices-alone"  # the layers with a plain line, which sheds nothing
 DEADLINES_ALONE: Final = "deadlines-alone"  # the same without prices
 HALF_PLACES: Final = "half-places"  # the layers, with half the places that a drill's engine has
@@ -31,17 +31,18 @@ POLICIES: Final = (
     NONE,
     MUSSEL_PRICES,
     COSTS_UNLEARNED,
-    NO_PRICES,
+    LOCAL_PRICES,
     PRICES_ALONE,
     DEADLINES_ALONE,
     HALF_PLACES,
 )
+NO_CONTROLS: Final = (LAYERS, LOCAL_PRICES, PRICES_ALONE)  # whose bars are to be met, if any
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
-    if policy == NO_PRICES:
-        return ("--policy", LAYERS, "--prices", "off")
+    if policy == LOCAL_PRICES:
+        return ("--policy", LAYERS, "--prices", "local")
     if policy in (PRICES_ALONE, DEADLINES_ALONE):
         prices = "local" if policy == PRICES_ALONE else "off"
         plain = ("--queue-form", "none", "--find-places", "off")

@@ -4,7 +4,7 @@ They send three quarters of what it can do, and wait for half a second. While it
 served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
 its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
 
-Played three times on the same draws: with the layers, with them but for prices, and without
+Played three times on the same draws: with the layers, with local prices besides, and without
 (`--policy none`: a line in front of a bounded pool, and nothing else). It has recovered
 at the end of the stall plus the time after which no half second brings less than 95% of what was
 asked in it.
@@ -26,7 +26,7 @@ from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
 from sluicegate.lab.drills.drill import (
     DEADLINES_ALONE,
     LAYERS,
-    NO_PRICES,
+    LOCAL_PRICES,
     NONE,
     PRICES_ALONE,
     Curve,
@@ -124,10 +124,10 @@ def run_load(setting: DrillSetting, policy: str, calm_us: int = CALM_US) -> _Rec
 
 
 def drill(setting: DrillSetting) -> DrillOutcome:
-    """With the layers, without prices, and without any; or with prices alone, and without any."""
+    """With the layers, with prices too, and without any; or with prices alone, and without any."""
     alone = setting.policy == PRICES_ALONE
     calm_us = KNOWN_US if alone else CALM_US
-    arms = [(LAYERS, "layers"), (NO_PRICES, "queue alone"), (NONE, "without")]
+    arms = [(LAYERS, "layers"), (LOCAL_PRICES, "with prices"), (NONE, "without")]
     if alone:
         arms = [(PRICES_ALONE, "prices alone"), (DEADLINES_ALONE, "without")]
     outcome = DrillOutcome()
@@ -158,7 +158,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     if alone:
         outcome.figures["prices alone: times as fast as without"] = times["prices alone"]
     else:
-        outcome.figures["queue alone: times as fast as without"] = times["queue alone"]
+        outcome.figures["with prices: times as fast as without"] = times["with prices"]
         outcome.add_bar(
             "well again after the end of the stall", took["layers"], at_most=WELL_S_MAX, unit="s"
         )

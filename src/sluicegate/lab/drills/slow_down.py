@@ -3,7 +3,7 @@
 Nothing is overloaded: less work is asked for than gets done, however slow. A rule that takes slow
 for overloaded refuses here, and every refusal is harm. Callers of all classes have quotas of half
 as much again as they need. Bars: every class is served, in both; nobody is penalised; and soon
-after the end everything costs what it did before.
+after the end everything costs what it did before. `--policy local-prices` has to meet them too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
 from sluicegate.lab.drills.drill import (
     LAYERS,
+    LOCAL_PRICES,
     MUSSEL_PRICES,
     Drill,
     DrillOutcome,
@@ -51,7 +52,7 @@ CALLERS: Final = {
 def drill(setting: DrillSetting) -> DrillOutcome:
     """Healthy, slow as a whole, healthy, one shard slow, healthy."""
     outcome = DrillOutcome()
-    control = setting.policy != LAYERS
+    control = setting.policy == MUSSEL_PRICES
     slow_us = setting.us()
     ends = [HEALTHY_US, HEALTHY_US + slow_us, HEALTHY_US + slow_us + CALM_US]
     ends += [ends[2] + slow_us, ends[2] + slow_us + CALM_US]
@@ -167,5 +168,5 @@ DRILL: Final = Drill(
     seconds=25.0,
     seconds_min=10.0,
     play=drill,
-    policies=(LAYERS, MUSSEL_PRICES),
+    policies=(LAYERS, LOCAL_PRICES, MUSSEL_PRICES),
 )

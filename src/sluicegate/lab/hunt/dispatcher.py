@@ -47,7 +47,11 @@ def rig_of(setup: Setup) -> KvRig:
     return KvRig(
         callers=tuple(_caller(load, work_us * (3 if memoryless else 1)) for load in setup.loads),
         span_us=setup.span_us,
-        settings=KvSettings(places=places, find_places=bool(knob("find_places", 1))),
+        settings=KvSettings(
+            places=places,
+            find_places=bool(knob("find_places", 1)),
+            prices="local" if knob("local_prices", 0) else KvSettings().prices,
+        ),
         shards=shards,
         slots=knob("slots", 8),
         slots_by_shard=shards > 1,

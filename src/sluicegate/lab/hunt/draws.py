@@ -293,6 +293,7 @@ def _dispatcher(seed: int, draws: SetupDraws) -> Setup:
     fault = replace(fault, from_ms=known_ms, until_ms=until_ms)
     if fault.what == "pause":
         fault = replace(fault, until_ms=known_ms + draws.number(100, 3_000))
+    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
     return _setup("dispatcher", seed, until_ms + 3_000, loads, (fault,), knobs)
 
 
@@ -312,7 +313,9 @@ def _crowded_dispatcher(seed: int, draws: SetupDraws) -> Setup:
     ]
     knobs = {"slots": slots, "service_us": work_us, "memoryless": 1}
     knobs |= draws.maybe(0.3, "places", lambda: draws.one_of((slots, 16, 256)))
-    return _setup("dispatcher", seed, draws.one_of((2_000, 14_000)), loads, (), knobs)
+    span_ms = draws.one_of((2_000, 14_000))
+    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
+    return _setup("dispatcher", seed, span_ms, loads, (), knobs)
 
 
 STAGES: Final[Mapping[str, Callable[[int, SetupDraws], Setup]]] = {

@@ -1,6 +1,6 @@
 """Shared engine: several dispatchers before one engine, where no queue of theirs sees its line.
 
-What ships, and two other forms of it: `--prices off`, which is the queue alone, and `mussel`, one
+What ships, which is the queue alone, and the two forms of `--prices`: `local`, and `mussel`, one
 ladder of prices for everything. For twenty seconds a caller of the lowest class asks through one
 dispatcher for twice what the engine can do; the others ask for half of it, through all.
 
@@ -8,8 +8,9 @@ Together the dispatchers have more places than the engine has slots, and none fi
 with half of its own it gets half as much done, since the others take what it leaves. So the line is
 in the engine, where everybody waits as long, and is too late. That nothing is in time is the sign:
 each then has as many places as it gets done while callers wait, and the line is in its queue. The
-queues alone do as much of it, within a hundredth (docs/decisions/0024). Before a single dispatcher
-(`alone`) a price must not move, or it undoes what the queue has found.
+queues alone do as much of it, within a hundredth, which is why no price is on by default
+(docs/decisions/0024). Before a single dispatcher (`alone`) a price must not move, or it undoes what
+the queue has found.
 
 Counted from eight seconds on: a raise waits for two seconds of trouble, and takes a second a step.
 """
@@ -108,8 +109,8 @@ SCENARIO: Final = Scenario(
         "eight": rig(8, 1.5, 200_000),
         "alone": rig(1, 1.5, 200_000),
     },
-    candidates={name: candidate(name) for name in ("local", "mussel", "off")},
-    ours="local",
+    candidates={name: candidate(name) for name in ("off", "local", "mussel")},
+    ours="off",
     must_fail=("mussel",),
     goals=(
         Goal(figure="served.CRITICAL", at_least=0.7, cases=("four", "eight")),
