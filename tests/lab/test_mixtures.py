@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sluicegate.lab import mixtures
 from sluicegate.lab.mixtures import (
     HALF_AND_HALF,
     HONEST,
@@ -41,7 +42,17 @@ def test_an_honest_caller_is_charged_what_the_formula_says(name: str) -> None:
     assert result.worst >= 0.9  # of its quota is what it gets
 
 
-@pytest.mark.parametrize("mixture", [TINY_AND_HUGE, HALF_AND_HALF, FOUND])
+# A minute of tiny reads, and then as many huge ones at once as there are places.
+SUDDEN = Mixture(
+    (
+        MixturePhase(60, (1, 0, 0, 0, 0, 0, 0, 0), 1),
+        MixturePhase(1, (0, 0, 1, 0, 0, 0, 0, 0), 64),
+    ),
+    drawn=False,
+)
+
+
+@pytest.mark.parametrize("mixture", [TINY_AND_HUGE, HALF_AND_HALF, FOUND, SUDDEN])
 def test_no_mixture_that_once_paid_does(mixture: Mixture) -> None:
     assert play(mixture).worst <= BOUND
 
@@ -63,9 +74,16 @@ def test_work_that_is_dearer_than_any_charge_is_paid_in_the_end(quota_ru: int, k
     assert result.requests > 10  # delayed, and never ruled out
 
 
-@pytest.mark.parametrize("mixture", [steady({0: 97, 2: 30, 4: 30}, 41)])
+@pytest.mark.parametrize("mixture", [steady({0: 97, 2: 30, 4: 30}, 41), SUDDEN])
 def test_a_burst_of_it_is_bounded_too(mixture: Mixture) -> None:
     assert play(mixture, quota_ru=20).worst <= bound(20)
+
+
+def test_without_being_held_a_burst_gets_several_times_its_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mixtures, "HOLDS", False)
+    assert play(SUDDEN).worst > 1.5
 
 
 def test_before_bytes_were_estimated_it_did() -> None:

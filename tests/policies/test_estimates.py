@@ -14,7 +14,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, Reason
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.policies.budgets import TokenBudgets
-from sluicegate.policies.estimate_error import EstimateErrors
+from sluicegate.policies.estimate_error import UNSEEN_CHARGES, EstimateErrors
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
@@ -253,6 +253,42 @@ def test_who_never_read_huge_ones_may_have_as_many_under_way_as_he_likes() -> No
     for _ in range(64):
         request, _ = enter(units, "honest")
         assert request.cost_mru < 1_200
+
+
+def test_too_much_under_way_that_may_be_far_heavier_holds_a_caller_until_some_of_it_ends() -> None:
+    budget = TokenBudgets(1_000, 1_000, 1_000, callers_max=10)
+    units = RequestUnits(SETTINGS, budget=budget)
+    let_in: list[str] = []
+    units.on_seen = let_in.append
+    assert units.errors is not None
+    for _ in range(100):
+        read(units, 100, "ann")
+        budget.settle("ann", -2_000_000, START_US)
+    read(units, 1_024_000, "hog")  # a thousand units, of which the largest charge is two
+    under_way = []
+    while "ann" not in units.errors.held:
+        under_way.append(enter(units, "ann"))
+    assert len(under_way) == UNSEEN_CHARGES * 2 + 1
+    request, permit = under_way.pop()
+    request.measured = Measured(0, 1, 100)
+    permit.end(Outcome.SUCCESS, START_US)
+    assert "ann" not in units.errors.held
+    assert let_in == ["ann"]
+
+
+def test_one_read_is_never_too_much_whatever_it_may_weigh() -> None:
+    units = RequestUnits(SETTINGS, budget=TokenBudgets(10, 10, 10, callers_max=10))
+    assert units.errors is not None
+    units.errors.meet("ann")
+    for second in range(100):
+        request, permit = enter(units, "ann", now_us=START_US + second * 1_000_000)
+        request.measured = Measured(0, 1, 100)
+        permit.end(Outcome.SUCCESS, START_US + second * 1_000_000)
+    hog, permit = enter(units, "hog")
+    hog.measured = Measured(0, 1, 1_024_000)
+    permit.end(Outcome.SUCCESS, START_US)
+    enter(units, "ann", now_us=START_US + 200_000_000)
+    assert not units.errors.held
 
 
 def test_a_newcomer_is_estimated_by_what_was_written() -> None:

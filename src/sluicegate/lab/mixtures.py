@@ -37,6 +37,7 @@ PLACES_MAX: Final = 64  # of a dispatcher: no caller has more under way
 CALLER: Final = "player"
 TABLE: Final = "t"
 RETRY_US: Final = 20_000  # whoever is refused asks again so soon
+HOLDS = True  # whether a caller waits that is held, as it does at a dispatcher's door
 _WEIGHTS: Final = read_weights(0.25 / 1_024, 0.1, 0.1)  # as those of `sluicegate kv`
 # The form that `sluicegate kv` ships.
 SHIPPED: Final = RequestUnitsSettings(
@@ -148,7 +149,8 @@ def play(
             _, _, permit, request = heapq.heappop(working)
             permit.end(Outcome.SUCCESS, now_us)
             charged_mru += request.cost_mru
-        if len(working) >= mixture.phases[which].under_way:
+        held = HOLDS and units.errors is not None and CALLER in units.errors.held
+        if len(working) >= mixture.phases[which].under_way or held:
             now_us = working[0][0]
             continue
         place = int(draw() * len(deck)) if mixture.drawn else (place + 1) % len(deck)

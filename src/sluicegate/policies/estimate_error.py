@@ -7,6 +7,7 @@ shapes and in whatever order they come: an estimate that is off cannot be gained
 
     owed     cost - charge, of what has ended and no later estimate has paid; below 0: to give back
     at risk  of what is under way: by how much the heaviest that the caller reads is above its mean
+    unseen   of what is under way: by how much the heaviest rows of its table are above that
 
 What is owed is paid as far as `Budget.payable_mru` allows in one charge. Where more is owed than a
 whole charge, it is paid before any further work: else work that is dearer than any charge would
@@ -19,6 +20,11 @@ Within one burst there is no next estimate yet. So once more than `RISK_CHARGES`
 charges are at risk, each further request is estimated as the heaviest, and what that is too much
 goes back when it has ended.
 
+Whoever has read nothing but small rows may come for many huge ones at once. To estimate these as
+the heaviest of the table would refuse who never reads one. So a caller is `held` while more than
+`UNSEEN_CHARGES` of the largest charges are unseen: its next request waits until one has ended,
+which teaches what it reads. For how long is for whoever lets it wait to say.
+
 Bound: `callers_max`; of the `LOOKS` oldest, the one that owes least either way is forgotten.
 """
 
@@ -29,6 +35,7 @@ from typing import Final, final
 
 LOOKS: Final = 4
 RISK_CHARGES: Final = 2
+UNSEEN_CHARGES: Final = 4
 LEFT_PART: Final = 10  # of an estimate, that is charged whatever is given back
 
 
@@ -36,11 +43,11 @@ LEFT_PART: Final = 10  # of an estimate, that is charged whatever is given back
 class EstimateError:
     """One caller's."""
 
-    __slots__ = ("at_risk_mru", "owed_mru", "paid_mru")
+    __slots__ = ("at_risk_mru", "owed_mru", "paid_mru", "unseen_mru")
 
     def __init__(self, owed_mru: int = 0) -> None:
         self.owed_mru = owed_mru
-        self.at_risk_mru = 0
+        self.at_risk_mru = self.unseen_mru = 0
         self.paid_mru = 0  # by no request, and in the account of none yet
 
     def instalment_mru(self, estimate_mru: int, payable_mru: int) -> int:
@@ -66,10 +73,11 @@ class EstimateError:
 class EstimateErrors:
     """Of all callers, at most `callers_max`."""
 
-    __slots__ = ("_errors", "callers_max")
+    __slots__ = ("_errors", "callers_max", "held")
 
     def __init__(self, callers_max: int) -> None:
         self.callers_max = callers_max
+        self.held: set[str] = set()  # who has too much unseen under way
         self._errors: dict[str, EstimateError] = {}
 
     def meet(self, caller: str) -> EstimateError:

@@ -82,15 +82,17 @@ class WorkShape:
     """What is known of work before it is done: rows to look at, bytes to move.
 
     Where bytes are an estimate, `said_bytes` is without it, `heaviest_bytes` what the heaviest of
-    its kind has moved, and `sketch` the caller's own, if there is one.
+    its kind has moved, `unseen_bytes` how much more the heaviest rows of its table would be, and
+    `sketch` the caller's own, if there is one.
     """
 
-    __slots__ = ("heaviest_bytes", "rows", "said_bytes", "size_bytes", "sketch")
+    __slots__ = ("heaviest_bytes", "rows", "said_bytes", "size_bytes", "sketch", "unseen_bytes")
 
     def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
         self.rows = rows
         self.size_bytes = self.said_bytes = size_bytes
         self.heaviest_bytes = 0
+        self.unseen_bytes = 0
         self.sketch: WorkSketch | None = None
 
     def __repr__(self) -> str:

@@ -67,7 +67,12 @@ from sluicegate.kernels.cost_model import (
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
-from sluicegate.policies.estimate_error import RISK_CHARGES, EstimateError, EstimateErrors
+from sluicegate.policies.estimate_error import (
+    RISK_CHARGES,
+    UNSEEN_CHARGES,
+    EstimateError,
+    EstimateErrors,
+)
 from sluicegate.policies.operation_cost import (
     SIZE,
     CallerRatios,
@@ -162,6 +167,7 @@ class RequestUnitsPermit(BasePermit):
         "_risk_mru",
         "_shape",
         "_units",
+        "_unseen_mru",
         "predicted_mru",
     )
 
@@ -179,6 +185,7 @@ class RequestUnitsPermit(BasePermit):
         error: EstimateError | None,
         instalment_mru: int,
         risk_mru: int,
+        unseen_mru: int,
         beside: int,
     ) -> None:
         self._units = units
@@ -192,6 +199,7 @@ class RequestUnitsPermit(BasePermit):
         self._error = error
         self._instalment_mru = instalment_mru
         self._risk_mru = risk_mru
+        self._unseen_mru = unseen_mru
         self._beside = beside  # under way when it was admitted
         self._expected = -1  # what it cost but for time that was not expected; below 0: not known
         self._open = True
@@ -207,6 +215,8 @@ class RequestUnitsPermit(BasePermit):
         error = self._error
         if error is not None:
             error.at_risk_mru -= self._risk_mru
+            if self._unseen_mru:
+                units.see(self._request.caller, error, self._unseen_mru, now_us)
         if not spent:
             due_mru = 0
             if error is not None:
@@ -319,6 +329,7 @@ class RequestUnits(BasePolicy):
         "learned",
         "learned_actual_mru",
         "learned_predicted_mru",
+        "on_seen",
         "ratios",
         "settings",
     )
@@ -356,6 +367,7 @@ class RequestUnits(BasePolicy):
         )
         self.estimates = WorkEstimates(settings.sketches_max) if settings.sketches_max else None
         self.errors = EstimateErrors(settings.callers_max) if settings.carry else None
+        self.on_seen: Callable[[str], None] | None = None  # something unseen of it has ended
         self.carried_mru = 0
         self._admitted = self._refused = self._under_way = 0
         self._charged_mru = self._debited_mru = self._refunded_mru = 0
@@ -370,7 +382,7 @@ class RequestUnits(BasePolicy):
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
         error: EstimateError | None = None
-        instalment_mru = risk_mru = payable_mru = 0
+        instalment_mru = risk_mru = unseen_mru = payable_mru = 0
         if self.errors is not None:
             error = self.errors.meet(request.caller)
             risk_mru = self._risk_mru(operation, shape)
@@ -416,6 +428,7 @@ class RequestUnits(BasePolicy):
             request.cost_mru = predicted_mru + instalment_mru
             error.owed_mru -= instalment_mru
             error.at_risk_mru += risk_mru
+            unseen_mru = self._hold(operation, shape, request, error, now_us)
         self._admitted += 1
         self._under_way += 1
         self._charged_mru += charged_mru
@@ -432,8 +445,44 @@ class RequestUnits(BasePolicy):
             error,
             instalment_mru,
             risk_mru,
+            unseen_mru,
             self._under_way - 1,
         )
+
+    def see(self, caller: str, error: EstimateError, mru: int, now_us: int) -> None:
+        """What so much was unseen of has ended; only a permit says so."""
+        error.unseen_mru -= mru
+        errors = self.errors
+        if errors is not None and caller in errors.held and not self._hides(caller, error, now_us):
+            errors.held.discard(caller)
+        if self.on_seen is not None:
+            self.on_seen(caller)
+
+    def _hold(
+        self,
+        operation: OperationCost,
+        shape: WorkShape,
+        request: Request,
+        error: EstimateError,
+        now_us: int,
+    ) -> int:
+        """Hold its caller if what is unseen with it is too much; return what is unseen of it.
+
+        What at most doubles its charge counts as nothing, and one alone is never too much.
+        """
+        mru = int(shape.unseen_bytes * operation.weights.byte_ru * MILLI)
+        if mru <= request.cost_mru:
+            return 0
+        others_mru = error.unseen_mru
+        error.unseen_mru += mru
+        errors, caller = self.errors, request.caller
+        if others_mru and errors is not None and self._hides(caller, error, now_us):
+            errors.held.add(caller)
+        return mru
+
+    def _hides(self, caller: str, error: EstimateError, now_us: int) -> bool:
+        """Whether what is unseen could be too much."""
+        return error.unseen_mru > UNSEEN_CHARGES * self._budget.payable_mru(caller, now_us)
 
     def penalize(self, penalties: Penalties | None) -> None:
         """Replace the table of callers that pay more."""
@@ -571,6 +620,9 @@ class RequestUnits(BasePolicy):
         if sketch is not None and sketch.lessons == YOUTH:
             shape.size_bytes = sketch.bytes_of(shape.rows)
             shape.heaviest_bytes = sketch.heaviest
+            whole = estimates.of_table(request.table)
+            if whole is not None and whole.heaviest * shape.rows > sketch.heaviest:
+                shape.unseen_bytes = whole.heaviest * shape.rows - sketch.heaviest
             return shape
         whole = estimates.of_table(request.table)
         known = whole if sketch is None else sketch

@@ -2,12 +2,15 @@
 
 A permit ends exactly once: SUCCESS if the work was done, DROPPED if the engine did not answer,
 IGNORE if the caller is gone or made a mistake. A caller whose budget is empty, while the store may
-have more of its quota, waits a moment for it (`shares.py`); else only the queue makes anyone wait.
+have more of its quota, waits a moment for it (`shares.py`); so does one that has too much under way
+which may be far heavier than what it has read so far (`policies/estimate_error.py`), until some of
+that has ended, `HELD_US_MAX` at most. Else only the queue makes anyone wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar, final
@@ -30,6 +33,7 @@ from sluicegate.policies.stack import StackPermit, StackStats, outcome_of
 T = TypeVar("T")
 # The block that was on its way may be of the epoch that has just ended; the next is of this one.
 BLOCKS_AWAITED: Final = 2
+HELD_US_MAX: Final = 50_000
 LOST_S: Final = 60.0  # no engine works for so long on what nobody waits for
 _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
@@ -84,6 +88,8 @@ class Admission:
         "_asked",
         "_chain",
         "_clock",
+        "_held",
+        "_holding",
         "_mended",
         "_refusals",
         "_spans",
@@ -109,6 +115,11 @@ class Admission:
         self._abandoned: set[StackPermit] = set()  # given up, while the engine goes on with it
         self._mended = 0  # refusals that did not stand, since more of the quota was on its way
         self._chain = chain
+        self._held: set[str] = set()  # callers whose next request waits
+        if chain.units.errors is not None:
+            self._held = chain.units.errors.held
+            chain.units.on_seen = self._let_in
+        self._holding: dict[str, deque[asyncio.Future[None]]] = {}  # requests of each
         self._stack = chain.stack
         self._clock = clock
         self._supply = supply
@@ -148,6 +159,8 @@ class Admission:
         supply = self._supply
         if supply is not None and supply.before(request.caller) is not None:
             return False
+        if request.caller in self._held:
+            return False
         return self._stack.ready(request, now_us)
 
     def now(self, request: Request, now_us: int) -> StackPermit | None:
@@ -167,6 +180,8 @@ class Admission:
             coming = supply.before(request.caller)
             if coming is not None:
                 await self._pause(request, coming)
+        if request.caller in self._held:
+            await self._pause(request, self._hold(request))
         verdict = await self._stack.admit(request, self._clock)
         for _ in range(BLOCKS_AWAITED):
             if not isinstance(verdict, Decision):
@@ -180,8 +195,30 @@ class Admission:
             raise self._refused(request, verdict, self._clock.now_us())
         return verdict
 
+    async def _hold(self, request: Request) -> bool:
+        """Wait until something of this caller's has ended, in turn, or long enough."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line = self._holding.setdefault(request.caller, deque())
+        line.append(turn)
+        left_us = request.remaining_us(self._clock.now_us())
+        wait_us = HELD_US_MAX if left_us is None else min(HELD_US_MAX, left_us // 2)
+        try:
+            done, _ = await asyncio.wait((turn,), timeout=wait_us / 1e6)
+        finally:
+            if not turn.done():
+                line.remove(turn)
+            if not line:
+                self._holding.pop(request.caller, None)
+        return bool(done)
+
+    def _let_in(self, caller: str) -> None:
+        """Something of this caller's has ended: the next that is held may be judged."""
+        line = self._holding.get(caller)
+        if line:
+            line.popleft().set_result(None)
+
     async def _pause(self, request: Request, coming: Awaitable[bool]) -> bool:
-        """Wait for more of a quota: that is no queue, so it counts as arriving so much later."""
+        """Wait for what is no queue: it counts as arriving so much later."""
         began_us = self._clock.now_us()
         comes = await coming
         if request.arrived_us:
