@@ -40,7 +40,7 @@ def test_a_plain_line_and_a_rule_that_knows_no_bursts_lose_them(name: str) -> No
 
 
 def test_the_best_of_the_plain_lines_is_played_once_for_a_rig_and_a_seed() -> None:
-    rig = replace(RIGS["20/60 at 1x"], span_us=1_500 * MS)
+    rig = replace(RIGS["20/60 at 1x"], span_us=1_500 * MS, warm_us=500 * MS)
     assert 0.5 < best_plain(rig, 0) <= 1.05
     best_plain(rig, 0)
     assert best_plain.cache_info().hits >= 1

