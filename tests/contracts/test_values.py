@@ -19,7 +19,7 @@ from sluicegate.contracts.reasons import (
     RetryAdvice,
     find_reason,
 )
-from sluicegate.contracts.request import Measured, Request
+from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.contracts.rule import Algorithm
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.operation_cost import WorkShape
@@ -264,3 +264,22 @@ def test_more_units_or_another_rule_make_another_decision() -> None:
 )
 def test_values_of_one_request_are_no_work_of_the_collector(value: object) -> None:
     assert not gc.is_tracked(value)
+
+
+def test_a_request_that_is_made_has_all_that_was_said_of_it() -> None:
+    said = {
+        "caller": "ann",
+        "cost": 3,
+        "criticality": Criticality.BULK,
+        "arrived_us": 5,
+        "deadline_us": 9,
+        "operation": "get",
+        "shard": "s1",
+        "table": "t",
+        "attributes": {"rows": "7"},
+    }
+    made, built = make_request("k", **said), Request("k", **said)  # type: ignore[arg-type]
+    fields = (*said, "key", "cost_ru", "cost_mru", "price_milli", "measured")
+    assert [getattr(made, name) for name in fields] == [getattr(built, name) for name in fields]
+    plain, same = make_request("k"), Request("k")
+    assert [getattr(plain, name) for name in fields] == [getattr(same, name) for name in fields]

@@ -18,16 +18,16 @@ requests, and were not before.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Measured, Request
+from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.lab.baselines.rate_gates import PlainWindow
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import AS_BARS, WALL, Figures, PlotSpec, Scenario, candidate_maker
@@ -111,16 +111,16 @@ def server_chain(chance: SeededChance) -> Handle:
         observers=[stress],
     )
 
-    async def served(request: Request) -> None:
-        permit = await stack.admit(request, CLOCK)
+    def handle(request: Request) -> None:
+        shield.look(request.key, request.arrived_us, chance.draw())
+        now_us = CLOCK.now_us()
+        if not stack.ready(request, now_us):
+            raise RuntimeError("a request has to wait where nothing is at work")
+        permit = stack.admit_now(request, now_us)
         if isinstance(permit, Decision):
             raise Refused(permit)
         request.measured = TIMES[request.arrived_us % len(TIMES)]
         permit.end(Outcome.SUCCESS, CLOCK.now_us())
-
-    def handle(request: Request) -> None:
-        shield.look(request.key, request.arrived_us, chance.draw())
-        _finish(served(request))
 
     return handle
 
@@ -144,7 +144,7 @@ def _round(handle: Handle, first: int) -> list[int]:
     for number in range(first, first + ROUND):
         began_us = now_us()
         handle(
-            Request(
+            make_request(
                 KEYS[number % len(KEYS)],
                 caller=CALLERS[number % len(CALLERS)],
                 criticality=Criticality.DEGRADED,
@@ -160,15 +160,6 @@ def _round(handle: Handle, first: int) -> list[int]:
 def _objects() -> int:
     gc.collect()
     return len(gc.get_objects())
-
-
-def _finish(work: Coroutine[Any, Any, object]) -> None:
-    """Run what never has to wait."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise RuntimeError("a request waited, where none should have to")
 
 
 candidate: Final = candidate_maker(play, WALL)

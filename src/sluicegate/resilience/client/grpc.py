@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, MissingPackage
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import Request, make_request
 from sluicegate.doors.claims import criticality_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
@@ -122,7 +122,7 @@ class _Door:
     def request_of(self, details: Any) -> Request:
         """Return what the policies judge by; the call's own time-out and class bind it."""
         method, timeout = text_of(details.method), details.timeout
-        return Request(
+        return make_request(
             method,
             shard=self._backend,
             operation=method,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import Request, make_request
 from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
@@ -127,7 +127,7 @@ def request_of(
 
     Claims of the request itself bind it; one that cannot be understood raises `BadValue`.
     """
-    return Request(
+    return make_request(
         path,
         shard=f"{host}:{port}",
         operation=method,

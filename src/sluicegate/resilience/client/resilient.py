@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import class_of
@@ -36,7 +36,7 @@ def resilient(
             raise BadValue("resilient", name, "decorate a function that returns a value")
 
         def begin() -> Request:
-            return Request("", shard=backend, operation=name, criticality=class_of())
+            return make_request("", shard=backend, operation=name, criticality=class_of())
 
         if inspect.iscoroutinefunction(function):
 

@@ -32,7 +32,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit
 from sluicegate.policies.call_result import CallResult, result_of, result_of_error, result_of_value
 from sluicegate.policies.deadline import refusal
@@ -167,7 +167,7 @@ class Dependency(Generic[T]):
         if served is not None and served.deadline_us is not None:
             given_us = served.deadline_us
             deadline_us = given_us if deadline_us is None else min(deadline_us, given_us)
-        return Request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
+        return make_request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
 
     def _enter(self, request: Request) -> BulkheadPermit | CallResult[T]:
         now_us = self._clock.now_us()

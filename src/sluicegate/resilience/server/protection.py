@@ -28,7 +28,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.concurrency import (
     AdaptiveLimit,
     AdaptiveSettings,
@@ -370,7 +370,7 @@ class Protection:
         own = self.settings.endpoints.get(endpoint)
         if own is not None and own.timeout_us > 0 and not 0 <= left_us < own.timeout_us:
             left_us = own.timeout_us
-        request = Request(
+        request = make_request(
             endpoint,
             caller=caller,
             criticality=DEFAULT_CRITICALITY if criticality is None else criticality,
