@@ -86,6 +86,7 @@ from sluicegate.policies.settings import check_ranges, within
 from sluicegate.policies.work_estimates import YOUTH, WorkEstimates
 
 OPERATIONS_MAX: Final = 1_000
+STALLED_TIMES: Final = 4  # the past p95
 CALLERS_MAX: Final = 1 << 24
 RU_MAX: Final = 1 << 40
 NO_OPERATIONS: Final[Mapping[str, Weights]] = {}
@@ -272,7 +273,8 @@ class RequestUnitsPermit(BasePermit):
             ratio = self._ratio
             if ratio is None:
                 ratio = units.ratios.meet(operation.name, request.caller)
-            operation.learn(shape, self._latency_ms, actual_mru, ratio)
+            if not self._stalled(measured):
+                operation.learn(shape, self._latency_ms, actual_mru, ratio)
             place = request.table or request.shard
             operation.time(place, measured.service_us, self._beside, now_us)
             units.learned += 1
@@ -294,10 +296,17 @@ class RequestUnitsPermit(BasePermit):
 
     def _expected_mru(self, measured: Measured, actual_mru: int) -> int:
         """The same, but for time that was not expected: nobody owes for a stall."""
-        if measured.service_us <= self._latency_ms * 1_000:
+        latency_ms, operation = self._latency_ms, self._operation
+        if measured.service_us <= latency_ms * 1_000:
             return actual_mru
         rows, size_bytes = max(0, measured.rows), max(0, measured.size_bytes)
-        return self._operation.weights.cost_mru(rows, size_bytes, self._latency_ms)
+        if self._stalled(measured):  # what is usual; the past p95 of so many would be a charge
+            return operation.predict_mru(WorkShape(rows, size_bytes), latency_ms, self._ratio)
+        return operation.weights.cost_mru(rows, size_bytes, latency_ms)
+
+    def _stalled(self, measured: Measured) -> bool:
+        """Whether it was held up, so that its time says nothing of what such work costs."""
+        return measured.service_us > STALLED_TIMES * self._latency_ms * 1_000
 
     def _capped(self, actual_mru: int) -> int:
         predicted_mru = self.predicted_mru
