@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab import mixtures
 from sluicegate.lab.mixtures import (
     HALF_AND_HALF,
     HONEST,
@@ -79,11 +78,8 @@ def test_a_burst_of_it_is_bounded_too(mixture: Mixture) -> None:
     assert play(mixture, quota_ru=20).worst <= bound(20)
 
 
-def test_without_being_held_a_burst_gets_several_times_its_quota(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mixtures, "HOLDS", False)
-    assert play(SUDDEN).worst > 1.5
+def test_a_burst_that_nobody_holds_gets_more_than_its_quota() -> None:
+    assert play(SUDDEN, holds=False).worst > 1.5
 
 
 def test_before_bytes_were_estimated_it_did() -> None:

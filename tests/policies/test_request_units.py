@@ -191,6 +191,16 @@ def test_it_learns_from_successes_that_were_measured_and_from_nothing_else() -> 
         assert these.stats().learned == 0
 
 
+def test_where_time_costs_nothing_it_learns_however_long_work_takes() -> None:
+    these = units(learn_rate=0.1, settle=False)
+    for _ in range(100):
+        permit = enter(these, request := rows(10))
+        request.measured = Measured(5_000_000, 30, 0)
+        permit.end(OK, START)
+        these.settle("a", -1_000_000, START)
+    assert these.predict_mru(rows(10)) > 20_000
+
+
 def test_a_class_whose_cost_has_tripled_is_charged_three_times_as_much_before_long() -> None:
     dice = random.Random(5)
     these = units(learn_rate=0.02, operations={"scan": PLAIN}, burst_ru=1 << 40)

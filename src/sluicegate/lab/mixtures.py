@@ -37,7 +37,6 @@ PLACES_MAX: Final = 64  # of a dispatcher: no caller has more under way
 CALLER: Final = "player"
 TABLE: Final = "t"
 RETRY_US: Final = 20_000  # whoever is refused asks again so soon
-HOLDS = True  # whether a caller waits that is held, as it does at a dispatcher's door
 _WEIGHTS: Final = read_weights(0.25 / 1_024, 0.1, 0.1)  # as those of `sluicegate kv`
 # The form that `sluicegate kv` ships.
 SHIPPED: Final = RequestUnitsSettings(
@@ -125,8 +124,12 @@ def play(
     quota_ru: int = 400,
     seconds: int = 130,
     settings: RequestUnitsSettings = SHIPPED,
+    holds: bool = True,
 ) -> MixtureResult:
-    """Play it, against a dispatcher whose table somebody else has filled."""
+    """Play it, against a dispatcher whose table somebody else has filled.
+
+    It `holds` who may get too much at its door, until something of that has ended.
+    """
     budget = LeasedBudget(LeasedBudgetSettings(quota_ru=quota_ru))
     budget.detach_store(START_US)
     units = RequestUnits(settings, budget=budget)
@@ -149,7 +152,7 @@ def play(
             _, _, permit, request = heapq.heappop(working)
             permit.end(Outcome.SUCCESS, now_us)
             charged_mru += request.cost_mru
-        held = HOLDS and units.errors is not None and CALLER in units.errors.held
+        held = holds and units.errors is not None and CALLER in units.errors.held
         if len(working) >= mixture.phases[which].under_way or held:
             now_us = working[0][0]
             continue

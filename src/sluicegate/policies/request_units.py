@@ -306,6 +306,8 @@ class RequestUnitsPermit(BasePermit):
 
     def _stalled(self, measured: Measured) -> bool:
         """Whether it was held up, so that its time says nothing of what such work costs."""
+        if self._operation.weights.ms_ru == 0.0:
+            return False  # time costs nothing, so it is not known what is usual
         return measured.service_us > STALLED_TIMES * self._latency_ms * 1_000
 
     def _capped(self, actual_mru: int) -> int:
