@@ -108,9 +108,9 @@ class Chain:
         middle = json.loads(await self._channel.unary_unary(STATS)(b"", timeout=10))
         return sum([*edge.values(), *middle.values(), *store.values()])
 
-    async def until(self, what: str) -> None:
+    async def until(self, what: str, tries: int = 200) -> None:
         """Wait until the chain is `well`, or holds nothing (`empty`)."""
-        for _ in range(200):
+        for _ in range(tries):
             with contextlib.suppress(httpx.HTTPError, grpc.aio.AioRpcError):
                 if what == "well" and (await self.ask())[0] == 200:
                     return
@@ -138,7 +138,7 @@ async def chain(skew_s: int = 0) -> AsyncIterator[Chain]:
         link.backend = store
         found = Chain(link, edge, middle, store)
         try:
-            await found.until("well")
+            await found.until("well", tries=2_000)  # three processes begin, on a busy machine
             yield found
         finally:
             await found.close()
