@@ -192,7 +192,8 @@ class KvSettings(RulesSettings, RampsSettings):
     ratio_enter: Annotated[
         float,
         Setting(
-            "below it request units cost more, the lowest class first; 0.3 is far later", SHARE
+            "below it an operation is slow, which prices and penalties go by; 0.3 is far later",
+            SHARE,
         ),
     ] = 0.6
     prices: Annotated[
