@@ -72,7 +72,8 @@ def test_a_capacity_that_was_found_too_low_is_found_again(
     assert capacity(captured.out) > 60, captured.err
 
 
-def test_the_example_service_holds_under_overload(
+@pytest.mark.prove
+def test_example_service_under_overload_holds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port("127.0.0.1")

@@ -18,6 +18,7 @@ from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
 from sluicegate.system import SystemClock
+from sluicegate.testing.clock import HandClock
 from sluicegate.wire.resp import command
 from tests.doors.listening import run
 from tests.doors.resp.service import Tokens
@@ -124,8 +125,8 @@ def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told(
     run(story)
 
 
-def test_a_pipeline_that_takes_several_turns_and_is_refused_later_is_put_off_too() -> None:
-    """Its refusals were counted while the next commands waited for a turn, and then forgotten."""
+def test_pipeline_rejected_in_later_turns_is_slowed() -> None:
+    """The clock stands still: a delay of 1 ms would be over before a slow machine checks it."""
 
     async def story() -> None:
         quotas = Quotas(QUOTA_SPENT, at_once=False, later_s=0.005)
@@ -133,7 +134,7 @@ def test_a_pipeline_that_takes_several_turns_and_is_refused_later_is_put_off_too
         settings = RefusalPaceSettings(burst=BURST, refusals_per_s=1, delay_us_max=1_000)
         pace = RefusalPace(settings)
         turns = RespSettings(turn_commands_max=DEPTH)
-        door = RespDoor(quotas, tokens, turns, KEY_VALUES, SystemClock(), pace)
+        door = RespDoor(quotas, tokens, turns, KEY_VALUES, HandClock(), pace)
         async with listening(door) as port:
             hammer = await talk(port, "hammer")
             for _ in range(20):
