@@ -32,7 +32,8 @@ def running(folder: Path, **changes: tuple[str, str]) -> Iterator[str]:
 
 
 def test_a_caller_over_its_quota_takes_no_place_and_others_are_served(tmp_path: Path) -> None:
-    with running(tmp_path) as url, httpx.Client(base_url=url, timeout=30) as client:
+    calm = ('recommendations = "stressed"', 'recommendations = "never"')  # on a busy machine too
+    with running(tmp_path, calm=calm) as url, httpx.Client(base_url=url, timeout=30) as client:
         rogue = [client.get("/page", headers={"x-caller": "rogue"}) for _ in range(8)]
         other = client.get("/page", headers={"x-caller": "shop"})
         assert client.get("/healthz").text == "ok"

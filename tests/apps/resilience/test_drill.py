@@ -1,4 +1,7 @@
-"""`sluicegate resilience drill` on real services: what breaks is found, and what holds is not."""
+"""`sluicegate resilience drill` on real services: what breaks is found, and what holds is not.
+
+A drill measures real time, so its verdict is a proof; what needs no verdict is tested everywhere.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,7 @@ def capacity(printed: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+@pytest.mark.prove
 def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]) -> None:
     """The control: a service that queues without end works for nobody."""
     command = [sys.executable, SERVICE, "fifo", "{port}"]
@@ -60,6 +64,7 @@ def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]
     assert "it works on what nobody waits for any more" in printed
 
 
+@pytest.mark.prove
 def test_a_capacity_that_was_found_too_low_is_found_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -95,6 +100,7 @@ def test_example_service_under_overload_holds(
     assert "drill: overload: 5 x its capacity" in captured.err
 
 
+@pytest.mark.prove
 def test_a_server_of_the_standard_library_is_drilled_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +150,7 @@ def test_a_quota_that_takes_the_drill_for_one_caller_is_named(
     assert "a quota may take the drill for one caller" in capsys.readouterr().out
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("kind", "holds"), [("naive", False), ("careful", True)])
 def test_a_dependency_that_fails_breaks_who_waits_for_it(
     kind: str, holds: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
