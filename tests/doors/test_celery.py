@@ -1,20 +1,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Retry
+from celery.signals import task_retry
 
 from sluicegate import Limiter, Refused
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
-from sluicegate.contracts.reasons import COST_ABOVE_LIMIT
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
 from sluicegate.doors.celery import Refusing, limit, limited
 from sluicegate.testing import HandClock
 from tests.doors.guards import Broken, ByAddress
@@ -59,42 +64,52 @@ def test_who_calls_the_function_itself_is_not_limited() -> None:
     assert bare() == task() == "done"
 
 
-def test_a_refused_task_is_put_off_until_the_refusal_says() -> None:
+def test_eager_task_beyond_its_limit_fails() -> None:
+    """Nothing sends an eager task again, so it has nobody to wait for it."""
+    limiter = Limiter("1/minute", clock=HandClock())
     app = celery()
 
     @app.task(shared=False)
-    @limited(ByTask("1/minute"), spread=0)
+    @limit(limiter)
     def mail() -> str:
         return "sent"
 
     assert mail.apply().get() == "sent"
-    put_off = mail.apply(throw=False)
-    # Eager tasks retry at once; each try is refused again, until the bound is reached.
-    assert put_off.state == "FAILURE"
-    assert isinstance(put_off.result, Refused)
+    late = mail.apply(throw=False)
+    assert late.state == "FAILURE"
+    assert isinstance(late.result, Refused)
+    assert late.result.decision.retry_after_s == pytest.approx(60, abs=1)
+
+
+class Again:
+    """A message that would be sent."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def apply_async(self) -> None: ...
 
 
 class Task:
-    """As much of a task as a refusal needs: it tells what it is asked to do."""
+    """As much of a task as a wait needs: its message, its clock, and what it sends."""
 
     name = "t"
 
-    class request:  # noqa: N801 - celery's own name
-        id = "0a1b"
+    def __init__(self, headers: dict[str, Any] | None = None) -> None:
+        self.request = SimpleNamespace(id="0a1b", retries=0, is_eager=False, headers=headers)
+        self.app = SimpleNamespace(now=lambda: datetime.fromtimestamp(1e9, UTC))
 
-    def retry(self, **how: Any) -> Retry:
-        self.how = how
-        return Retry()
+    def signature_from_request(self, request: Any, **options: Any) -> Again:
+        self.sent = options
+        return Again(options)
 
 
 def refusal(retry_us: int) -> Judgement:
-    from sluicegate.contracts.reasons import RATE_LIMITED
-
     return Judgement(Decision(False, 0, retry_us, 0, RATE_LIMITED, "r"), ())
 
 
-def test_the_wait_is_spread_bounded_and_never_too_short() -> None:
-    refusing = Refusing("retry", 7, 900, 0.25)
+def test_wait_of_rejected_task_is_spread_and_bounded() -> None:
+    refusing = Refusing("retry", 2, 900, 0.25)
     waits = {refusing.wait_s(10, f"task {n}") for n in range(100)}
     assert len(waits) > 90, "each task has its own"
     assert 10 <= min(waits) < 10.5
@@ -102,12 +117,47 @@ def test_the_wait_is_spread_bounded_and_never_too_short() -> None:
     assert refusing.wait_s(10, "task 1") == refusing.wait_s(10, "task 1")
     assert refusing.wait_s(1e9, "x") == 900
     assert refusing.wait_s(0.001, "x") >= 1
+    headers: dict[str, Any] = {"tenant": "b"}
+    for waits_before in range(2):
+        task = Task(headers)
+        with pytest.raises(Retry):
+            refusing.enter(task, refusal(10_000_000))
+        assert 10 <= task.sent["countdown"] <= 12.5
+        headers = task.sent["headers"]
+        assert headers["tenant"] == "b"
+        assert headers["sluicegate-waits"]["waits"] == waits_before + 1
+    with pytest.raises(Refused):  # as retries_max asks
+        refusing.enter(Task(headers), refusal(10_000_000))
+    unbounded = Refusing("retry", None, 900, 0.25)
+    with pytest.raises(Retry):
+        unbounded.enter(Task(headers), refusal(10_000_000))
+
+
+def test_booked_task_waits_in_hops_and_then_runs() -> None:
+    """A broker delivers a message again that is delayed for longer than `wait_s_max`."""
+    refusing, booked = Refusing("retry", None, 900, 0), []
+
+    def book() -> Decision:
+        booked.append(1)
+        return Decision(True, 0, 1_000_000_000, 0, None, "r")
+
     task = Task()
     with pytest.raises(Retry):
-        refusing.enter(task, refusal(10_000_000))
-    assert task.how["max_retries"] == 7
-    assert 10 <= task.how["countdown"] <= 12.5
-    assert isinstance(task.how["exc"], Refused)
+        refusing.enter_booked(task, "mail:ann", book)
+    assert task.sent["countdown"] == 900
+    later = Task(task.sent["headers"])
+    later.app.now = lambda: datetime.fromtimestamp(1e9 + 900, UTC)
+    with pytest.raises(Retry):
+        refusing.enter_booked(later, "mail:ann", book)
+    assert later.sent["countdown"] == pytest.approx(100)
+    due = Task(later.sent["headers"])
+    due.app.now = lambda: datetime.fromtimestamp(1e9 + 1_000, UTC)
+    assert refusing.enter_booked(due, "mail:ann", book)
+    assert booked == [1]
+    due.request.retries = 1  # the task's own retry is new work
+    with pytest.raises(Retry):
+        refusing.enter_booked(due, "mail:ann", book)
+    assert booked == [1, 1]
 
 
 def test_what_no_wait_will_turn_fails_at_once() -> None:
@@ -195,31 +245,43 @@ def test_mistakes_are_told_at_once(more: dict[str, Any]) -> None:
         limit(Limiter(), "nosuch")
 
 
-@pytest.fixture
-def worked() -> Iterator[tuple[Celery, Any, list[int]]]:
-    app, ran = celery(), []
-    limiter = Limiter("2/second")
-
-    @app.task(name="work", shared=False)
-    @limit(limiter, key="all", spread=0)
-    def work(n: int) -> int:
-        ran.append(n)
-        return n
-
+@contextmanager
+def working(rate: str, **how: Any) -> Iterator[Any]:
+    """A task under a rate, and a real worker for it."""
+    app = celery()
     root = logging.getLogger()
     level = root.level  # a worker sets it for the whole process, other tests included
+
+    @app.task(name="work", shared=False, max_retries=0)
+    @limit(Limiter(rate, **how), key="all", spread=0)
+    def work(n: int) -> float:
+        return time.monotonic()
+
     try:
         with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-            yield app, work, ran
+            yield work
     finally:
         root.setLevel(level)
 
 
-def test_a_real_worker_runs_every_task_in_the_end_and_none_too_early(
-    worked: tuple[Celery, Any, list[int]],
-) -> None:
-    _, work, ran = worked
-    results = [work.delay(n) for n in range(4)]
-    assert sorted(result.get(timeout=20) for result in results) == [0, 1, 2, 3]
-    assert sorted(ran) == [0, 1, 2, 3], "each ran once"
-    assert ran[:2] == [0, 1], "those beyond the limit came later"
+def test_backlog_of_tasks_succeeds_with_one_wait_each() -> None:
+    waits: list[str] = []
+
+    def count(sender: Any = None, request: Any = None, **_: Any) -> None:
+        waits.append(request.id)
+
+    task_retry.connect(count)
+    with working("20/second burst 1") as work:
+        began_s = time.monotonic()
+        results = [work.delay(n) for n in range(40)]
+        ran_s = sorted(result.get(timeout=60) for result in results)
+    ahead = [n for n, at_s in enumerate(ran_s) if at_s < began_s + n / 20 - 0.01]
+    assert ahead == [], "none runs before its instant"
+    assert 0 < len(waits) < 40
+    assert len(set(waits)) == len(waits), "no task waits twice"
+
+
+def test_task_under_a_window_waits_and_never_fails() -> None:
+    with working("2/second", algorithm="sliding_window") as work:
+        results = [work.delay(n) for n in range(5)]
+        assert all(result.get(timeout=60) for result in results)

@@ -1,16 +1,19 @@
 """Celery: a limit in front of a task.
 
     @app.task
-    @limited(guard)
+    @limit(limiter, "mail")
     def send_mail(address): ...
 
-A worker asks the guard when a task begins; the arrival's method is TASK, its path the task's name,
-its headers those of the message. What is refused is put off: the task retries when the refusal
-says, a bounded number of times. Tasks that were refused together are spread, each by its own id, so
-that they do not come back as one herd. `refused="fail"` fails the task at once with `Refused`, and
-`refused="drop"` ignores it with a line in the log.
+The worker asks the limit when a task begins. A task beyond a rate books the next free instant,
+leaves the worker, and runs at that instant without asking again: one retry, however long the
+backlog, and in the order of arrival. A rule with a window, and a guard, know no such instant: their
+tasks retry when the rejection says, each with a delay of its own so that they do not return at the
+same time. A task never fails for waiting unless `retries_max` or `wait_s_max` is set.
 
-`limit` is the same for one rule of a limiter. A key may be a function of the task's arguments.
+`refused="fail"` fails the task with `Refused` instead, and `refused="drop"` ignores it with a line
+in the log. A key or a cost may be a function of the task's arguments.
+
+A wait does not count as one of the task's own retries. `task.apply()` cannot wait: it fails.
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
-from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim
+from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, scoped_key
 from sluicegate.doors.headers import unavailable
 
 try:
     from celery import current_task
-    from celery.exceptions import Ignore
+    from celery.exceptions import Ignore, Retry
     from celery.utils.log import get_task_logger
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "celery", "celery") from None
@@ -36,10 +41,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TASK: Final = "TASK"
-RETRIES_MAX: Final = 100
-# A worker holds what is put off in memory, and brokers lose patience: Redis after an hour.
+# A worker holds waiting tasks in memory, and Redis delivers one again that is older than an hour.
 WAIT_S_MAX: Final = 900.0
 SPREAD: Final = 0.25
+_MARK: Final = "sluicegate-waits"
 _ACTIONS: Final = ("retry", "fail", "drop")
 
 _log = get_task_logger(__name__)
@@ -80,15 +85,17 @@ class _TaskArrival:
 
 @final
 class Refusing:
-    """What is done with a refused task."""
+    """What is done with a task that is beyond its limit."""
 
     __slots__ = ("retries_max", "spread", "then", "wait_s_max")
 
-    def __init__(self, then: str, retries_max: int, wait_s_max: float, spread: float) -> None:
+    def __init__(
+        self, then: str, retries_max: int | None, wait_s_max: float, spread: float
+    ) -> None:
         if then not in _ACTIONS:
             raise BadValue("refused", then, f"give one of {', '.join(_ACTIONS)}")
-        if retries_max < 0:
-            raise BadValue("retries_max", retries_max, "give a number of retries, 0 or more")
+        if retries_max is not None and retries_max < 0:
+            raise BadValue("retries_max", retries_max, "give 0 or more, or None for no bound")
         if not wait_s_max > 0:
             raise BadValue("wait_s_max", wait_s_max, "give seconds above 0")
         if not 0 <= spread <= 1:
@@ -110,11 +117,43 @@ class Refusing:
         reason = decision.reason
         if self.then == "fail" or decision.retry_after_us < 0 or not (reason and reason.retryable):
             raise refusal
-        raise task.retry(
-            exc=refusal,  # what it fails with when its retries are used up
-            countdown=self.wait_s(decision.retry_after_s, task.request.id or ""),
-            max_retries=self.retries_max,
-        )
+        wait_s = self.wait_s(decision.retry_after_s, task.request.id or "")
+        raise self._wait(task, refusal, wait_s, _due_us(task))
+
+    def enter_booked(self, task: Any, claim: str, book: Callable[[], Decision | None]) -> bool:
+        """Return whether the task has booked its instant and this has come; else wait for it.
+
+        False: the rule cannot be booked.
+        """
+        due_us = _due_us(task)
+        due = due_us.get(claim)
+        if due is None:
+            decision = book()
+            if decision is None:
+                return False
+            if not decision.allowed:
+                self.enter(task, Judgement(decision, ()))
+            if decision.retry_after_us <= 0:
+                return True
+            due = due_us[claim] = _now_us(task) + decision.retry_after_us
+        wait_s = (due - _now_us(task)) / 1e6
+        if wait_s <= 0:
+            return True
+        refusal = Refused(Decision(False, 0, round(wait_s * 1e6), 0, RATE_LIMITED, claim))
+        raise self._wait(task, refusal, min(wait_s, self.wait_s_max), due_us)
+
+    def _wait(self, task: Any, refusal: Refused, wait_s: float, due_us: dict[str, int]) -> Retry:
+        """Send the task again for later, and return what ends this run of it."""
+        request = task.request
+        waits = _mark(task).get("waits", 0) + 1
+        if request.is_eager or (self.retries_max is not None and waits > self.retries_max):
+            raise refusal
+        # Not by task.retry(): a wait is none of the retries that the task has for its own errors.
+        mark = {"waits": waits, "retries": request.retries, "due_us": due_us}
+        headers = {**(request.headers or {}), _MARK: mark}
+        again = task.signature_from_request(request, countdown=wait_s, headers=headers)
+        again.apply_async()
+        return Retry(exc=refusal, when=wait_s, sig=again)
 
     def wait_s(self, retry_after_s: float, task_id: str) -> float:
         """How long to put a task off: as long as it must, and a share more that is its own."""
@@ -122,11 +161,28 @@ class Refusing:
         return min(max(retry_after_s, 1.0) * (1 + self.spread * own), self.wait_s_max)
 
 
+def _now_us(task: Any) -> int:
+    """Return the instant by the clock that Celery starts delayed tasks by."""
+    return round(task.app.now().timestamp() * 1e6)
+
+
+def _mark(task: Any) -> dict[str, Any]:
+    """Return what an earlier wait of this run has noted; a retry of the task's own starts anew."""
+    mark = (task.request.headers or {}).get(_MARK)
+    fresh = isinstance(mark, dict) and mark.get("retries") == task.request.retries
+    return mark if fresh else {}
+
+
+def _due_us(task: Any) -> dict[str, int]:
+    """Return the instants that this run has booked, by claim."""
+    return dict(_mark(task).get("due_us", {}))
+
+
 def limited(
     guard: Guard,
     *,
     refused: str = "retry",
-    retries_max: int = RETRIES_MAX,
+    retries_max: int | None = None,
     wait_s_max: float = WAIT_S_MAX,
     spread: float = SPREAD,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -151,7 +207,7 @@ def limit(
     cost: SupportsIndex | Callable[..., SupportsIndex] = 1,
     scope: str | None = None,
     refused: str = "retry",
-    retries_max: int = RETRIES_MAX,
+    retries_max: int | None = None,
     wait_s_max: float = WAIT_S_MAX,
     spread: float = SPREAD,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -163,11 +219,20 @@ def limit(
     check_limiter(limiter)
     limiter.limits_of(rule)  # a bad rule is an error here, not at the first run
     refusing = Refusing(refused, retries_max, wait_s_max, spread)
+    book = getattr(limiter, "book", None) if refused == "retry" else None
 
-    def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement:
+    def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:
         who = key(*args, **kwargs) if callable(key) else key
         units = cost(*args, **kwargs) if callable(cost) else cost
-        return judge_claim(limiter, task.name if scope is None else scope, who, rule, units)
+        name = task.name if scope is None else scope
+        if book is not None:
+            whole = scoped_key(name, who)
+            try:
+                if refusing.enter_booked(task, f"{whole} {rule}", lambda: book(whole, units, rule)):
+                    return None
+            except Unavailable:
+                return unavailable()
+        return judge_claim(limiter, name, who, rule, units)
 
     return _around(judge, refusing)
 

@@ -91,6 +91,7 @@ class Limiter:
         "_lines",
         "_observer",
         "_remote",
+        "_rule",
         "_rule_keys",
         "_store",
         "_table",
@@ -157,6 +158,7 @@ class Limiter:
         self._rule_keys = RuleKeys(defaults, self._make, rules_max)
         self._tables = self._rule_keys.keys
         self._rule_keys.replace(rules)
+        self._rule: RuleLike | None = rule
         self._table: LimitKeys | None = None if rule is None else self._rule_keys.keys_of(rule)
         if flag("require_store", require_store) and self._remote is not None:
             self._remote.check()
@@ -278,6 +280,40 @@ class Limiter:
         ticket, timeout_us = ticket_on(self._clock, task_ticket()), _timeout_us(timeout_s)
         decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
         return self._record(decision, key, began_us)
+
+    def book(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Decision | None:
+        """Take `cost` at the next instant at which it is free, up to a year ahead.
+
+        The decision is allowed, and its `retry_after_us` is how long to wait before the work may
+        start; what was taken is not given back. Booked units have a bucket of their own, apart from
+        that of `take`. None: the rule counts in windows, which know no such instant.
+        """
+        booked, began_us = self._booked(rule), self._now_us()
+        if booked is None:
+            return None
+        keys, ahead_us = booked
+        store = None if self._remote is None else self._remote.blocking
+        judging = self._judge_in(store, [(keys, check_key(key), _units(cost))], began_us)
+        return _with_wait(finish(judging)[0], ahead_us)
+
+    def abook(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, Decision | None]:
+        """`book`, for asyncio."""
+        return must_await(self._abook(key, cost, rule), "Limiter.abook")
+
+    async def _abook(
+        self, key: Given[Key], cost: SupportsIndex, rule: Given[RuleLike | None]
+    ) -> Decision | None:
+        booked, began_us = self._booked(rule), self._now_us()
+        if booked is None:
+            return None
+        keys, ahead_us = booked
+        store = None if self._remote is None else self._remote.here()
+        claims: list[AnyClaim] = [(keys, check_key(key), _units(cost))]
+        return _with_wait((await self._judge_in(store, claims, began_us))[0], ahead_us)
 
     # Several at once.
 
@@ -676,6 +712,14 @@ class Limiter:
             table = self._tables.get(rule)
         return self._rule_keys.keys_of(rule) if table is None else table
 
+    def _booked(self, rule: Given[RuleLike | None]) -> tuple[LimitKeys, list[int]] | None:
+        if rule is None:
+            rule = self._rule
+        if not isinstance(rule, (str, Limit, Rule)):
+            self.keys_of(rule)  # which says what is wrong with it
+            return None
+        return self._rule_keys.booked(rule)
+
     def _make(self, terms: Terms) -> LimitKeys:
         if self._remote is not None:
             return RemoteKeys(self._remote, terms, self._store, self._now_us, self._guard_observer)
@@ -718,6 +762,31 @@ def _guard_observer(observer: Observer) -> Observer:
     from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
     return ObserverGroup(observer)
+
+
+def _with_wait(judgement: Judgement, ahead_us: list[int]) -> Decision:
+    """Return the decision with the longest wait of its limits in `retry_after_us`."""
+    decision = judgement.decision
+    if not decision.allowed or len(judgement.decisions) != len(ahead_us):
+        return decision
+    wait_us = 0
+    for one, may_us in zip(judgement.decisions, ahead_us, strict=True):
+        said = one.decision
+        if not (said.shadow or said.degraded or said.overridden):
+            wait_us = max(wait_us, said.reset_after_us - may_us)
+    return Decision(
+        True,
+        decision.remaining,
+        wait_us,
+        decision.reset_after_us,
+        decision.reason,
+        decision.rule_id,
+        decision.degraded,
+        decision.shadow,
+        decision.overridden,
+        decision.limit,
+        decision.cause,
+    )
 
 
 def check_store(store_url: Given[str], prefix: Given[str]) -> None:

@@ -11,7 +11,8 @@ from typing import Final, final
 
 from sluicegate.contracts.edge import flag, share, text
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+from sluicegate.kernels.pace import COUNT_MAX
 from sluicegate.limits.lease import block_max
 from sluicegate.limits.rates import RATE_REMEDY, format_rate, parse_rates
 from sluicegate.limits.rule import LEASE_REMEDY, RULE_REMEDY, Failure, Rule, RuleLike
@@ -20,6 +21,7 @@ from sluicegate.stores.memory.store import too_many_rules
 from sluicegate.stores.memory.table import LimitKeys
 
 _NAMES_LISTED: Final = 10
+_BOOKED_US_MAX: Final = 365 * 86_400 * 1_000_000  # how far ahead a unit may be booked
 
 
 @final
@@ -63,6 +65,7 @@ class RuleKeys:
         self._sources: dict[str, RuleLike] = {}
         self._unnamed: dict[Terms, LimitKeys] = {}
         self._names: dict[LimitKeys, str] = {}
+        self._booked: dict[RuleLike, tuple[LimitKeys, list[int]]] = {}
         self.keys: dict[RuleLike, LimitKeys] = {}
 
     def keys_of(self, rule: RuleLike | None) -> LimitKeys:
@@ -86,6 +89,39 @@ class RuleKeys:
             if len(self.keys) < 2 * self._rules_max:
                 self.keys[rule] = keys
         return keys
+
+    def booked(self, rule: RuleLike) -> tuple[LimitKeys, list[int]] | None:
+        """Return keys that may be taken ahead of time, and each limit's burst in microseconds.
+
+        None for a rule with a window, which has no instant at which its next unit is free.
+        """
+        found = self._booked.get(rule)
+        if found is not None:
+            return found
+        self.keys_of(rule)  # an unknown name is an error
+        named = self._named.get(rule) if isinstance(rule, str) else None
+        terms = self._terms(rule, None, "rule") if named is None else named[0]
+        if any(limit.algorithm not in BURSTING for _, limit in terms.limits):
+            return None
+        ahead_us = [-(-limit.burst * limit.period_us // limit.count) for _, limit in terms.limits]
+        wide = Terms(
+            f"{terms.name} (booked)",
+            [(f"{rule_id} (booked)", _widened(limit)) for rule_id, limit in terms.limits],
+            failure=terms.failure,
+            local_share=terms.local_share,
+            lease=None,
+            mode=terms.mode,
+            count_refused=False,
+        )
+        keys = self._unnamed.get(wide)
+        if keys is None:
+            if len(self._unnamed) >= self._rules_max:
+                raise too_many_rules(terms.name, self._rules_max)
+            keys = self._unnamed[wide] = self._make(wide)
+            self._names[keys] = terms.name  # an override of the rule holds for what is booked too
+        if len(self._booked) < 2 * self._rules_max:
+            self._booked[rule] = keys, ahead_us
+        return keys, ahead_us
 
     def _unknown(self, name: str) -> BadValue:
         """Return the error about a text that is no rate: most likely the name of a rule."""
@@ -127,6 +163,7 @@ class RuleKeys:
         for name, (_, keys) in built.items():
             self.keys[name] = keys
             self._names[keys] = name
+        self._booked.clear()  # a name may mean another rule now
         dropped = _limit_ids(self._named) - _limit_ids(built)
         self._named = built
         self._sources = dict(rules)
@@ -167,6 +204,13 @@ class RuleKeys:
         if harsh or len(limits) > 1 or limits[0].algorithm is Algorithm.SLIDING_LOG:
             return None
         return self._defaults.lease
+
+
+def _widened(limit: Limit) -> Limit:
+    """Return this limit with a burst that reaches `_BOOKED_US_MAX` ahead."""
+    more = limit.count * _BOOKED_US_MAX // limit.period_us
+    burst = min(limit.burst + more, COUNT_MAX)
+    return Limit(limit.count, period_us=limit.period_us, burst=burst)
 
 
 def _limit_ids(named: Mapping[str, tuple[Terms, LimitKeys]]) -> set[str]:
