@@ -54,8 +54,9 @@ def main() -> None:
         for _ in range(20):
             ask("ann", "Write a long story", 800)
     except Refused as refused:
-        wait_s = refused.decision.retry_after_s
-        sys.stdout.write(f"ann: refused, again in {wait_s:.0f} s\n")
+        wait_s = refused.decision.retry_after_s  # None if the estimate is above the whole limit
+        again = "never" if wait_s is None else f"in {wait_s:.0f} s"
+        sys.stdout.write(f"ann: refused, again {again}\n")
     sys.stdout.write(f"bob: {ask('bob', 'Hello from Bob', 400)} {left('bob')} tokens left\n")
 
 

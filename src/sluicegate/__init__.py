@@ -26,6 +26,7 @@ from sluicegate.limits.rule import Rule
 
 if TYPE_CHECKING:
     from sluicegate.client import Client, SyncClient
+    from sluicegate.doors.headers import response_headers
     from sluicegate.rules.web.guard import RulesGuard
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __all__ = [
     "SluicegateError",
     "SyncClient",
     "Unavailable",
+    "response_headers",
 ]
 
 # What needs a package of its own, or much to import.
@@ -55,6 +57,7 @@ _LATER: Final = {
     "Client": "sluicegate.client",
     "RulesGuard": "sluicegate.rules.web.guard",
     "SyncClient": "sluicegate.client",
+    "response_headers": "sluicegate.doors.headers",
 }
 
 

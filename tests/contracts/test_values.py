@@ -66,7 +66,7 @@ def test_a_decision_tells_its_times_in_seconds_too() -> None:
 
 def test_never_is_the_same_number_in_seconds_as_in_microseconds() -> None:
     never = Decision(False, 5, NEVER, 0, COST_ABOVE_LIMIT, "10/minute")
-    assert (never.retry_after_us, never.retry_after_s) == (-1, -1.0)
+    assert (never.retry_after_us, never.retry_after_s) == (-1, None)
     assert never.explain().endswith("Asking again will not help.")
 
 

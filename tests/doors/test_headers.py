@@ -22,6 +22,7 @@ from sluicegate.doors.headers import (
     Fields,
     LimitText,
     quote,
+    response_headers,
     retry_after_s,
     unavailable,
 )
@@ -320,3 +321,18 @@ def test_the_texts_that_are_kept_are_bounded() -> None:
 def test_an_unknown_style_is_told_at_once() -> None:
     with pytest.raises(BadValue, match="ietf, legacy, both, none"):
         Fields("rfc")
+
+
+def test_response_headers_of_a_decision_are_public() -> None:
+    limiter = Limiter(rules={"login": "1/minute"}, clock=HandClock())
+    limit = limiter.limits_of("login")[0]
+    assert response_headers(limiter.take("ann", rule="login"), limit) == {
+        "ratelimit-policy": '"login";q=1;w=60',
+        "ratelimit": '"login";r=0;t=60',
+    }
+    refused = limiter.take("ann", rule="login")
+    assert response_headers(refused) == {"retry-after": "60"}
+    assert response_headers(refused, limit, style="legacy")["x-ratelimit-remaining"] == "0"
+    never = limiter.take("ann", 2, "login")
+    assert response_headers(never) == {}
+    assert never.retry_after_s is None

@@ -152,10 +152,29 @@ def test_a_decision_is_told_as_json() -> None:
         "reason": "cost_above_limit",
         "limit": 5,
         "remaining": 5,
-        "retry_after_s": -1.0,
+        "retry_after_s": None,
         "reset_after_s": 0.0,
         "degraded": False,
         "shadow": False,
         "overridden": False,
         "cause": "",
     }
+
+
+def test_async_reservations_are_entered_without_await() -> None:
+    async def story() -> None:
+        limiter = Limiter(rules=RULES)
+        claims = Claim("ann", "requests"), Claim("ann", "tokens", 800)
+        async with limiter.areserve_all(*claims) as both:
+            assert both
+            await both.asettle(1, 120)
+        async with limiter.areserve("ann", 100, "tokens") as tokens:
+            await tokens.asettle(0)
+        assert left(limiter) == (4, 880)
+        with pytest.raises(RuntimeError):
+            async with limiter.areserve_all(*claims):
+                raise RuntimeError
+        assert left(limiter) == (4, 880), "a block that failed gives its estimates back"
+        assert await limiter.areserve_all(*claims)
+
+    asyncio.run(story())

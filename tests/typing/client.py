@@ -23,7 +23,7 @@ async def serve() -> float:
     stats: ClientStats = client.stats()
     async with fixed as entered:
         looked: Answer = await entered.peek("ann", "/play")
-    return answer.retry_after_s + forgotten + stats.leased + looked.remaining
+    return (answer.retry_after_s or 0.0) + forgotten + stats.leased + looked.remaining
 
 
 with SyncClient("sluicegate://limits", lease=None) as sync:

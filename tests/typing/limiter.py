@@ -8,7 +8,7 @@ from sluicegate import Claim, Decision, Limit, Limiter
 limiter = Limiter("10/minute", rules={"login": "5/minute", "api": Limit(10, period_us=1_000_000)})
 
 decision: Decision = limiter.take("user:1", cost=2, rule="login")
-wait_s: float = decision.retry_after_s
+wait_s: float | None = decision.retry_after_s
 both: Decision = limiter.take_all(Claim("ann"), Claim("10.0.0.1", "api", cost=3))
 
 

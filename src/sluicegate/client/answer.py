@@ -55,8 +55,8 @@ class Answer:
         return self.decision.retry_after_us
 
     @property
-    def retry_after_s(self) -> float:
-        """The same in seconds."""
+    def retry_after_s(self) -> float | None:
+        """The same in seconds; None if never."""
         return self.decision.retry_after_s
 
     @property

@@ -3,7 +3,7 @@
 It is a value: what was decided, what is left, when to come back, and by which rule. Nobody changes
 it; whoever knows more makes another. Distances in time are whole microseconds; the `_s` forms are
 for people and headers. A refusal that waiting cannot change has the `retry_after_us`
-of `kernels.verdict.NEVER`.
+of `kernels.verdict.NEVER` and no `retry_after_s`.
 
 Three marks say that it did not come about as usual. `degraded`: the limit's store could not be
 asked, and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says
@@ -150,7 +150,7 @@ class Decision:
             if self.retry_after_us < 0:
                 text += " Asking again will not help."
             elif self.retry_after_us > 0:
-                text += f" Ask again in {self.retry_after_s:,.6g} s."
+                text += f" Ask again in {self.retry_after_us / 1_000_000:,.6g} s."
         if self.degraded:
             text += " The limit's store could not be asked; the rule's failure policy decided."
             if self.cause:
@@ -174,9 +174,9 @@ class Decision:
         }
 
     @property
-    def retry_after_s(self) -> float:
-        """Return the seconds until a retry can be admitted; -1 if none ever will be."""
-        return self.retry_after_us / 1_000_000 if self.retry_after_us >= 0 else -1.0
+    def retry_after_s(self) -> float | None:
+        """Return the seconds until a retry can be admitted; None if none ever will be."""
+        return self.retry_after_us / 1_000_000 if self.retry_after_us >= 0 else None
 
     @property
     def reset_after_s(self) -> float:
@@ -196,7 +196,8 @@ class Decision:
         if self.allowed:
             return f"<Decision allowed by {self.rule_id!r}, {self.remaining} remaining>"
         name = "refused" if self.reason is None else self.reason.name
-        return f"<Decision {name} by {self.rule_id!r}, retry after {self.retry_after_us} us>"
+        retry = "no retry" if self.retry_after_us < 0 else f"retry after {self.retry_after_us} us"
+        return f"<Decision {name} by {self.rule_id!r}, {retry}>"
 
     def _fields(self) -> tuple[bool, int, int, int, Reason | None, str, bool, bool, bool]:
         return (

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, final
 from warnings import warn
 
 from sluicegate.contracts.errors import NotAwaited
 
 T = TypeVar("T")
+Block = TypeVar("Block", bound=AbstractAsyncContextManager[Any])
 
 
-@final
 class _MustAwait(Coroutine[Any, Any, T]):
     """A coroutine around another."""
 
@@ -74,6 +76,26 @@ class _MustAwait(Coroutine[Any, Any, T]):
                 return True
             self.close()
             raise NotAwaited(self._name)
+
+
+@final
+class AwaitedBlock(_MustAwait[Block]):
+    """A coroutine whose result is a block: await it, or enter it with `async with`."""
+
+    __slots__ = ("_block",)
+
+    async def __aenter__(self) -> Block:
+        self._block: Block = await self
+        await self._block.__aenter__()
+        return self._block
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, traceback)
 
 
 def must_await(inner: Coroutine[Any, Any, T], name: str) -> Coroutine[Any, Any, T]:

@@ -117,7 +117,7 @@ class Refusing:
         reason = decision.reason
         if self.then == "fail" or decision.retry_after_us < 0 or not (reason and reason.retryable):
             raise refusal
-        wait_s = self.wait_s(decision.retry_after_s, task.request.id or "")
+        wait_s = self.wait_s(decision.retry_after_us / 1e6, task.request.id or "")
         raise self._wait(task, refusal, wait_s, _due_us(task))
 
     def enter_booked(self, task: Any, claim: str, book: Callable[[], Decision | None]) -> bool:

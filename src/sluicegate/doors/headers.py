@@ -24,7 +24,7 @@ from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE, Reason
 from sluicegate.contracts.rule import BURSTING, Limit
 
@@ -202,6 +202,17 @@ class Fields:
             self._doubles[key] = words
         self._words[name] = words
         return words
+
+
+def response_headers(
+    decision: Decision, limit: Limit | None = None, *, style: str = "ietf"
+) -> dict[str, str]:
+    """Return the headers that tell a caller of a decision, as `{"retry-after": "30"}`.
+
+    With its `limit` (`limiter.limits_of(rule)[0]`) they include the policy and what is left.
+    """
+    counted = () if limit is None else (RuleDecision(decision.rule_id, limit, decision),)
+    return dict(Fields(style).of(Judgement(decision, counted)))
 
 
 def quote(name: str) -> str:

@@ -219,7 +219,7 @@ def message_of(judgement: Judgement) -> str:
     decision, sentence = judgement.decision, reason_of(judgement).sentence
     if retry_after_s(decision) == 0 or decision.retry_after_us <= 0:
         return sentence
-    return f"{sentence} Ask again in {decision.retry_after_s:.3f} s."
+    return f"{sentence} Ask again in {decision.retry_after_us / 1e6:.3f} s."
 
 
 def refusal_metadata(judgement: Judgement, fields: Metadata) -> Metadata:

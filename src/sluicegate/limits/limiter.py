@@ -21,7 +21,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.edge import Given, flag, seconds, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
-from sluicegate.contracts.must_await import must_await
+from sluicegate.contracts.must_await import AwaitedBlock, must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Key, SharedKey, Store
@@ -428,9 +428,9 @@ class Limiter:
         rule: Given[RuleLike | None] = None,
         *,
         wait_s: Given[float | None] = None,
-    ) -> Coroutine[Any, Any, Reservation]:
-        """`reserve`, for asyncio; settle it with `asettle`."""
-        return must_await(self._areserve(key, cost, rule, wait_s), "Limiter.areserve")
+    ) -> AwaitedBlock[Reservation]:
+        """`reserve`, for asyncio: `async with limiter.areserve(...)`; settle it with `asettle`."""
+        return AwaitedBlock(self._areserve(key, cost, rule, wait_s), "Limiter.areserve")
 
     async def _areserve(
         self,
@@ -485,9 +485,9 @@ class Limiter:
         store = None if self._remote is None else self._remote.blocking
         return finish(self._reserve_all_in(store, claims))
 
-    def areserve_all(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Reservations]:
-        """`reserve_all`, for asyncio; settle it with `asettle`."""
-        return must_await(self._areserve_all(*claims), "Limiter.areserve_all")
+    def areserve_all(self, *claims: Given[Claim]) -> AwaitedBlock[Reservations]:
+        """`reserve_all`, for asyncio: await it or enter it; settle it with `asettle`."""
+        return AwaitedBlock(self._areserve_all(*claims), "Limiter.areserve_all")
 
     async def _areserve_all(self, *claims: Given[Claim]) -> Reservations:
         store = None if self._remote is None else self._remote.here()
