@@ -287,7 +287,7 @@ def add_docs(translated: str, source: str) -> str:
                         head = f"{node.name}({signature_of(method).partition(', ')[2]})"
             place = rf'\.tp_name = "{node.name}",[^}}]*?\.tp_doc ='
             translated = _fill(translated, place, head, node)
-    return translated
+    return _fill_dicts(translated, source)
 
 
 def signature_of(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -307,12 +307,36 @@ def signature_of(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _fill(translated: str, place: str, head: str, node: ast.ClassDef | ast.stmt) -> str:
     """Put a signature and a docstring into the PyDoc_STR next to a place, if there is one."""
     doc = ast.get_docstring(cast("ast.ClassDef", node)) or ""
-    quoted = "".join(
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
-        for byte in f"{head}\n--\n\n{doc}".encode()
-    )
+    quoted = _quoted(f"{head}\n--\n\n{doc}")
     pattern = rf'({place}[^"}}]*?PyDoc_STR\()(?:NULL|"(?:[^"\\]|\\.)*")\)'
     return re.sub(pattern, lambda found: f'{found[1]}"{quoted}")', translated, count=1)
+
+
+def _quoted(text: str) -> str:
+    """Return what stands between the quotes of a C string."""
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+
+
+def _fill_dicts(translated: str, source: str) -> str:
+    """Put docstrings into the classes that mypyc leaves to Python, such as named tuples.
+
+    mypyc writes one text as the `__doc__` of all of them, and names the class soon after it.
+    """
+    docs = {
+        node.name: ast.get_docstring(node) or ""
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def own(found: re.Match[str]) -> str:
+        doc = docs.get(found[2].rpartition("___")[2])
+        return found[0] if doc is None else f'= PyUnicode_FromString("{_quoted(doc)}");{found[1]}'
+
+    filler = r"= CPyStatics\[\d+\]; /\* 'mypyc filler docstring' \*/"
+    return re.sub(rf"{filler}((?:.*\n)*?.*?CPyType_(\w+) = \(PyTypeObject)", own, translated)
 
 
 class CompilingDistribution(Distribution):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -15,9 +16,10 @@ import pytest
 
 import setup
 import sluicegate
+from sluicegate import Claim, Decision, Limiter
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.guard import Guard, Judgement
-from sluicegate.contracts.store import Store
+from sluicegate.contracts.store import Charge, Store
 from sluicegate.kernels import gcra
 from sluicegate.limits import limiter
 from sluicegate.stores.memory import table
@@ -175,3 +177,33 @@ class Cup:
     assert r'PyDoc_STR("fill($self, more)\012--\012\012Pour.")' in filled
     assert r'"Cup(size=..., *, of=None)\012--\012\012It \042holds\042.")' in filled
     assert filled.count("PyDoc_STR(NULL)") == 1
+
+
+def test_docstrings_of_named_tuples_are_filled_in() -> None:
+    source = """
+class Cup(NamedTuple):
+    '''Holds "it".'''
+class Bowl(NamedTuple):
+    '''Holds more.'''
+"""
+    names = ("CPyType_cup___Cup", "CPyType_Bowl")
+    translated = "\n".join(
+        f"x = CPyStatics[1{n}]; /* 'mypyc filler docstring' */\ny = 0;\n{name} = (PyTypeObject *)x;"
+        for n, name in enumerate(names)
+    )
+    filled = setup.add_docs(translated, source)
+    assert "filler" not in filled
+    first, second = filled.split(names[0])
+    assert r'x = PyUnicode_FromString("Holds \042it\042.");' in first
+    assert 'x = PyUnicode_FromString("Holds more.");' in second
+
+
+@pytest.mark.parametrize("public", [Claim, Judgement, Charge, Decision, Limiter])
+def test_public_class_keeps_its_docstring(public: type) -> None:
+    """A compiled named tuple had that of the compiler."""
+    source = Path(__file__).parents[1].joinpath("src", *public.__module__.split("."))
+    tree = ast.parse(source.with_suffix(".py").read_text(encoding="utf-8"))
+    classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
+    said = ast.get_docstring(classes[public.__name__])
+    assert said
+    assert said in (inspect.getdoc(public) or "")
