@@ -6,9 +6,11 @@ import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 from unittest.mock import create_autospec, patch
 
@@ -207,3 +209,10 @@ def test_public_class_keeps_its_docstring(public: type) -> None:
     said = ast.get_docstring(classes[public.__name__])
     assert said
     assert said in (inspect.getdoc(public) or "")
+
+
+def test_extra_all_brings_every_other_extra() -> None:
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    brought = re.findall(r"[\w-]+", extras.pop("all")[0].partition("[")[2])
+    assert brought == sorted(extras)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from sluicegate.apps.up import services
+from sluicegate.apps.up import run, services
 from sluicegate.apps.up.children import ChildProcess
+from sluicegate.apps.up.run import why_none
+from sluicegate.apps.up.services import Services
 from sluicegate.apps.up.story_parts import (
     CONTENTS,
     LIMITER_RULES,
@@ -110,3 +115,42 @@ def test_pictures_are_images_of_which_some_are_the_same() -> None:
     assert picture(3) != picture(4)
     ask = image_stream("http://127.0.0.1:9").make(SCENES[0], SeededChance(1))
     assert ask.path.startswith("/img/w=")
+
+
+async def answer_with(page: bytes) -> asyncio.Server:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + page)
+        writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [(b"<title>Sluicegate</title>", "already running: open http://"), (b"other", "--free-ports")],
+)
+def test_up_without_any_service_says_why(page: bytes, said: str) -> None:
+    async def story() -> str:
+        async with await answer_with(page) as server:
+            return await why_none(server.sockets[0].getsockname()[1])
+
+    assert said in asyncio.run(story())
+
+
+def test_up_with_all_ports_taken_ends_with_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It printed four lines and then waited for a signal."""
+
+    @asynccontextmanager
+    async def none(*, own_ports: bool, load: bool) -> AsyncIterator[Services]:
+        services = Services(own_ports=own_ports, load=load)
+        services.failures["kv"] = "port 7080 on 127.0.0.1 is in use"
+        services.settled = True
+        yield services
+
+    monkeypatch.setattr(run, "started", none)
+    monkeypatch.setattr(run, "CONSOLE_PORT", 1)
+    out = io.StringIO()
+    assert run.up(for_s=60, own_ports=True, load=False, out=out) == 1
+    assert "kv does not run: port 7080" in out.getvalue()
+    assert "--free-ports" in out.getvalue()

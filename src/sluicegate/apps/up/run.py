@@ -14,17 +14,19 @@ import sys
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from sluicegate.apps.up.services import Services, started
+from sluicegate.apps.up.services import CONSOLE_PORT, Services, started
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LOOK_S: Final = 0.25
 QUIET_S_MAX: Final = 5.0  # between two lines, while nothing new is to be said
+PROBE_S: Final = 2.0
+_PAGE_BYTES_MAX: Final = 65_536
 _LINE_BYTES_MAX: Final = 1_024
 _NUMBER: Final = re.compile(r"[0-9.,]+")
 
 
 def up(*, for_s: float, own_ports: bool, load: bool, out: TextIO | None = None) -> int:
-    """Run every service until a signal ends it; 0 when that went well."""
+    """Run every service until a signal ends it; 1 if none of them could start."""
     return asyncio.run(_up(for_s, own_ports, load, sys.stdout if out is None else out))
 
 
@@ -37,8 +39,28 @@ async def _up(for_s: float, own_ports: bool, load: bool, out: TextIO) -> int:
     async with started(own_ports=own_ports, load=load) as services:
         with _paused_by_enter(services):
             await _show(services, ended, begun_s + for_s, out)
+    if services.settled and not services.urls:
+        _say(out, f"sluicegate up: {await why_none(CONSOLE_PORT)}")
+        return 1
     _say(out, f"sluicegate up: ended after {loop.time() - begun_s:.0f} s")
     return 0
+
+
+async def why_none(console_port: int) -> str:
+    """Return why no service started, and what to do."""
+    url, page = f"http://127.0.0.1:{console_port}", b""
+    try:
+        async with asyncio.timeout(PROBE_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", console_port)
+            with contextlib.closing(writer):
+                writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                while len(page) < _PAGE_BYTES_MAX and (more := await reader.read(4_096)):
+                    page += more
+    except OSError:
+        pass
+    if b"sluicegate" in page.lower():
+        return f"already running: open {url}"
+    return "no service could start; free their ports, or use --free-ports"
 
 
 async def _show(services: Services, ended: asyncio.Event, end_s: float, out: TextIO) -> None:
@@ -52,6 +74,8 @@ async def _show(services: Services, ended: asyncio.Event, end_s: float, out: Tex
             if line not in said:
                 said.add(line)
                 _say(out, f"  {line}")
+        if services.settled and not services.urls:
+            return
         now_s = loop.time()
         state = f"{services.scene or 'no load'} | {services.overview}"
         news = _NUMBER.sub("", state)  # that a number is another one is none
