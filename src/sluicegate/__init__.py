@@ -26,6 +26,7 @@ from sluicegate.limits.rule import Rule
 
 if TYPE_CHECKING:
     from sluicegate.client import Client, SyncClient
+    from sluicegate.doors.endpoint_limit import LimiterGuard
     from sluicegate.doors.headers import response_headers
     from sluicegate.rules.web.guard import RulesGuard
 
@@ -40,6 +41,7 @@ __all__ = [
     "Decision",
     "Limit",
     "Limiter",
+    "LimiterGuard",
     "Permits",
     "Refused",
     "Reservation",
@@ -55,6 +57,7 @@ __all__ = [
 # What needs a package of its own, or much to import.
 _LATER: Final = {
     "Client": "sluicegate.client",
+    "LimiterGuard": "sluicegate.doors.endpoint_limit",
     "RulesGuard": "sluicegate.rules.web.guard",
     "SyncClient": "sluicegate.client",
     "response_headers": "sluicegate.doors.headers",

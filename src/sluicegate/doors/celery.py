@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
@@ -27,7 +28,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, scoped_key
+from sluicegate.doors.endpoint_limit import EndpointLimiter, check_rule, judge_claim, scoped_key
 from sluicegate.doors.headers import unavailable
 
 try:
@@ -163,14 +164,16 @@ class Refusing:
 
 def _now_us(task: Any) -> int:
     """Return the instant by the clock that Celery starts delayed tasks by."""
-    return round(task.app.now().timestamp() * 1e6)
+    now: datetime = task.app.now()
+    return round(now.timestamp() * 1e6)
 
 
 def _mark(task: Any) -> dict[str, Any]:
     """Return what an earlier wait of this run has noted; a retry of the task's own starts anew."""
     mark = (task.request.headers or {}).get(_MARK)
-    fresh = isinstance(mark, dict) and mark.get("retries") == task.request.retries
-    return mark if fresh else {}
+    if not isinstance(mark, dict) or mark.get("retries") != task.request.retries:
+        return {}
+    return mark
 
 
 def _due_us(task: Any) -> dict[str, int]:
@@ -211,28 +214,29 @@ def limit(
     wait_s_max: float = WAIT_S_MAX,
     spread: float = SPREAD,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Take `cost` from `rule` for `key` before each run; both may be functions of the arguments.
+    """Take `cost` from `rule` for `key` before each run; all may be functions of the arguments.
 
     Without a key, all runs of the task share the limit. Each task counts by itself; those that give
     the same `scope` count together.
     """
     check_limiter(limiter)
-    limiter.limits_of(rule)  # a bad rule is an error here, not at the first run
+    check_rule(limiter, rule)
     refusing = Refusing(refused, retries_max, wait_s_max, spread)
     book = getattr(limiter, "book", None) if refused == "retry" else None
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:
         who = key(*args, **kwargs) if callable(key) else key
+        said = rule(*args, **kwargs) if callable(rule) else rule
         units = cost(*args, **kwargs) if callable(cost) else cost
         name = task.name if scope is None else scope
         if book is not None:
             whole = scoped_key(name, who)
             try:
-                if refusing.enter_booked(task, f"{whole} {rule}", lambda: book(whole, units, rule)):
+                if refusing.enter_booked(task, f"{whole} {said}", lambda: book(whole, units, said)):
                     return None
             except Unavailable:
                 return unavailable()
-        return judge_claim(limiter, name, who, rule, units)
+        return judge_claim(limiter, name, who, said, units)
 
     return _around(judge, refusing)
 

@@ -27,6 +27,7 @@ from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limi
 from sluicegate.doors.endpoint_limit import (
     EndpointLimiter,
     ajudge_claim,
+    check_rule,
     judge_claim,
     name_of,
 )
@@ -184,10 +185,11 @@ def ratelimit(
 ) -> Callable[[View], View]:
     """Limit a view, plain or async; `method_decorator` brings it to views that are classes.
 
-    `key` is `ip`, `user`, `user_or_ip`, `header:NAME`, or a function of the request; who has no
-    user or no such header counts by address. `method` names those that count; all do if it is
-    empty. Each view counts by itself; those that give the same `scope` count together. Without
-    `limiter`, the setting SLUICEGATE_LIMITER has it.
+    `rule` and `cost` may be functions of the request. `key` is `ip`, `user`, `user_or_ip`,
+    `header:NAME`, or a function of the request; a request without that user or header counts by
+    address. `method` names those that count; all do if it is empty. Each view counts by itself;
+    those that give the same `scope` count together. Without `limiter`, the setting
+    SLUICEGATE_LIMITER has it.
     """
     methods = {method} if isinstance(method, str) else set(method)
     if isinstance(key, str) and key not in _KEYS and not key.startswith("header:"):
@@ -195,7 +197,7 @@ def ratelimit(
 
     if limiter is not None:
         check_limiter(limiter)
-        limiter.limits_of(rule)  # a bad rule is fields here, not at the first request
+        check_rule(limiter, rule)
 
     def around(view: View) -> View:
         where = name_of(view) if scope is None else scope
@@ -208,13 +210,14 @@ def ratelimit(
                     _setting("SLUICEGATE_LIMITER") if limiter is None else limiter
                 )
                 check_limiter(endpoint)
-                endpoint.limits_of(rule)
+                check_rule(endpoint, rule)
                 prepared.append((endpoint, _Settings()))
             return prepared[0]
 
-        def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, SupportsIndex]:
+        def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, Any, SupportsIndex]:
             who = key(request) if callable(key) else _key_of(key, arrival)
-            return who, cost(request) if callable(cost) else cost
+            said = rule(request) if callable(rule) else rule
+            return who, said, cost(request) if callable(cost) else cost
 
         if iscoroutinefunction(view):
 
@@ -226,8 +229,7 @@ def ratelimit(
                 arrival = _DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
-                who, units = claim(arrival, request)
-                judgement = await ajudge_claim(endpoint, where, who, rule, units)
+                judgement = await ajudge_claim(endpoint, where, *claim(arrival, request))
                 fields = title_case(have.fields.of(judgement))
                 if not judgement.decision.allowed:
                     return refusal_response(judgement, fields)
@@ -241,8 +243,7 @@ def ratelimit(
                 return view(request, *args, **kwargs)
             endpoint, have = settings_now()
             arrival = _DjangoArrival(request, have.proxies, have.user)
-            who, units = claim(arrival, request)
-            judgement = judge_claim(endpoint, where, who, rule, units)
+            judgement = judge_claim(endpoint, where, *claim(arrival, request))
             fields = title_case(have.fields.of(judgement))
             if not judgement.decision.allowed:
                 return refusal_response(judgement, fields)

@@ -7,11 +7,12 @@ endpoints with the same rate do not spend each other's; one scope shares a limit
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, SupportsIndex
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, final
 
+from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.guard import Judgement, check_limiter
 from sluicegate.contracts.rule import Limit
 from sluicegate.doors.headers import unavailable
 
@@ -61,6 +62,62 @@ async def ajudge_claim(
         return await limiter.ajudge(_EndpointClaim(scoped_key(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
+
+
+def check_rule(limiter: EndpointLimiter, rule: Any) -> None:
+    """Refuse a bad rule when an endpoint is declared; what a function will say is not known yet."""
+    if not callable(rule):
+        limiter.limits_of(rule)
+
+
+@final
+class LimiterGuard:
+    """A guard that takes from one limiter, by functions of the arrival: limits by plan.
+
+        guard = LimiterGuard(limiter, rule=lambda arrival: plan_of(arrival.user()),
+                             key=lambda arrival: arrival.user())
+        app.add_middleware(LimitMiddleware, guard=guard)
+
+    `rule`, `key` and `cost` are values or functions of the arrival. Without a key, each client's
+    address counts by itself. A rule of None lets the arrival pass and counts nothing.
+    """
+
+    __slots__ = ("_cost", "_key", "_limiter", "_rule", "_scope")
+
+    def __init__(
+        self,
+        limiter: EndpointLimiter,
+        *,
+        rule: Any,
+        key: str | Callable[[Arrival], str] | None = None,
+        cost: SupportsIndex | Callable[[Arrival], SupportsIndex] = 1,
+        scope: str = "",
+    ) -> None:
+        check_limiter(limiter)
+        check_rule(limiter, rule)
+        self._limiter = limiter
+        self._rule = rule
+        self._key = key
+        self._cost = cost
+        self._scope = scope
+
+    def judge(self, arrival: Arrival) -> Judgement | None:
+        """Judge it now, from a thread that may wait."""
+        claim = self._claim(arrival)
+        return None if claim is None else judge_claim(self._limiter, self._scope, *claim)
+
+    async def ajudge(self, arrival: Arrival) -> Judgement | None:
+        """Judge it now, from an event loop."""
+        claim = self._claim(arrival)
+        return None if claim is None else await ajudge_claim(self._limiter, self._scope, *claim)
+
+    def _claim(self, arrival: Arrival) -> tuple[str, Any, SupportsIndex] | None:
+        rule = self._rule(arrival) if callable(self._rule) else self._rule
+        if rule is None:
+            return None
+        key = self._key(arrival) if callable(self._key) else self._key
+        cost = self._cost(arrival) if callable(self._cost) else self._cost
+        return (arrival.address() if key is None else key), rule, cost
 
 
 def scoped_key(scope: str, key: str) -> str:

@@ -24,7 +24,7 @@ from sluicegate.doors.asgi import (
     Send,
 )
 from sluicegate.doors.asgi import App as AsgiApp
-from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, name_of
+from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, check_rule, name_of
 from sluicegate.doors.headers import POLICY, RATELIMIT, Fields, add_missing_fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -114,23 +114,25 @@ def limit(
 ) -> Dependency:
     """A dependency that takes `cost` from `rule` for `key`.
 
-    `key` and `cost` may be dependencies themselves. Each endpoint counts by itself; those that give
-    the same `scope` count together.
+    `rule`, `key` and `cost` may be dependencies themselves, as for limits by plan. Each endpoint
+    counts by itself; those that give the same `scope` count together.
     """
     check_limiter(limiter)
-    limiter.limits_of(rule)  # a bad rule is text here, not at the first request
+    check_rule(limiter, rule)
     fields = Fields(headers)
+    rule_of = Depends(rule if callable(rule) else _always(rule))
     key_of = Depends(key if callable(key) else _always(key))
     cost_of = Depends(cost if callable(cost) else _always(cost))
 
     async def ask(
         connection: HTTPConnection,
         response: Response,
+        rule_value: Any = rule_of,
         key_value: str = key_of,
         cost_value: Any = cost_of,
     ) -> Judgement:
         where = name_of(connection.scope.get("endpoint")) if scope is None else scope
-        judgement = await ajudge_claim(limiter, where, key_value, rule, cost_value)
+        judgement = await ajudge_claim(limiter, where, key_value, rule_value, cost_value)
         return _apply_judgement(connection, response, judgement, fields)
 
     return ask

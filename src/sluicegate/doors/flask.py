@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
-from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, name_of
+from sluicegate.doors.endpoint_limit import EndpointLimiter, check_rule, judge_claim, name_of
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -104,12 +104,14 @@ class SluicegateLimits:
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Limit a view, plain or async. Without a key, each client's address has its own limit.
 
+        `rule`, `key` and `cost` may be functions: they are called for each request.
+
         Each view counts by itself; those that give the same `scope` count together.
         """
         if self.limiter is None:
             raise BadValue("limiter", None, "give one to SluicegateLimits, as limiter=Limiter(...)")
         limiter = self.limiter
-        limiter.limits_of(rule)  # a bad rule is an error here, not at the first request
+        check_rule(limiter, rule)
 
         def around(view: Callable[P, R]) -> Callable[P, R]:
             where = name_of(view) if scope is None else scope
@@ -117,7 +119,8 @@ class SluicegateLimits:
             def ask() -> None:
                 who = self.address() if key is None else key() if callable(key) else key
                 units = cost() if callable(cost) else cost
-                self._enter(judge_claim(limiter, where, who, rule, units))
+                said = rule() if callable(rule) else rule
+                self._enter(judge_claim(limiter, where, who, said, units))
 
             if iscoroutinefunction(view):
 
