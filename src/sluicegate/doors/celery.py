@@ -154,7 +154,7 @@ class Refusing:
         headers = {**(request.headers or {}), _MARK: mark}
         again = task.signature_from_request(request, countdown=wait_s, headers=headers)
         again.apply_async()
-        return Retry(exc=refusal, when=wait_s, sig=again)
+        return Retry(exc=refusal, when=wait_s, sig=again)  # type: ignore[arg-type]  # a Real
 
     def wait_s(self, retry_after_s: float, task_id: str) -> float:
         """How long to put a task off: as long as it must, and a share more that is its own."""
