@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
@@ -26,7 +26,7 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Key, SharedKey, Store
 from sluicegate.limits.claims import AnyClaim, Claim, judge_local, judge_remote, judgement_of
-from sluicegate.limits.glass.break_glass import Glass, override_decision
+from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, override_decision
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.reservation import Reservation, Reservations
 from sluicegate.limits.rule import Failure, Mode, Rule, RuleLike, term
@@ -54,11 +54,15 @@ from sluicegate.wire.text import shorten
 
 if TYPE_CHECKING:
     from sluicegate.limits.glass.follower import GlassFollower
+    from sluicegate.limits.glass.sources import GlassSource
     from sluicegate.limits.stores import LimitStores
+
+T = TypeVar("T")
 
 MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
 KEY_CHARS_MAX: Final = 4_096
 COST_MAX: Final = 1 << 53
+GLASS_S_MAX: Final = 10.0  # for a change of overrides
 CLAIMS_MAX: Final = 64
 _NO_RULES: Final[Mapping[str, RuleLike]] = {}
 _COST_REMEDY: Final = "give a whole number from 0 to 2^53"
@@ -184,7 +188,7 @@ class Limiter:
             return table.take(key, cost_units, now_us)
         decision = self._overridden(table, key, now_us)
         if decision is None:
-            decision = table.take(key, cost_units, now_us)
+            decision = self._rated(table, key, now_us).take(key, cost_units, now_us)
         return self._record(decision, key, now_us)
 
     def atake(
@@ -198,7 +202,10 @@ class Limiter:
     ) -> Decision:
         table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         key = check_key(key)
-        decision = self._overridden(table, key, now_us) or table.take_here(key, cost_units, now_us)
+        decision = self._overridden(table, key, now_us)
+        if decision is None:
+            table = self._rated(table, key, now_us)
+            decision = table.take_here(key, cost_units, now_us)
         if decision is None:
             decision = await table.atake(key, cost_units, now_us)
         return decision if self._observer is None else self._record(decision, key, now_us)
@@ -207,7 +214,8 @@ class Limiter:
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Decision:
         """Return what `take` would decide now; nothing is taken."""
-        return self.keys_of(rule).peek(check_key(key), _units(cost), self._now_us())
+        key, now_us = check_key(key), self._now_us()
+        return self._rated(self.keys_of(rule), key, now_us).peek(key, _units(cost), now_us)
 
     def apeek(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
@@ -218,7 +226,8 @@ class Limiter:
     async def _apeek(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Decision:
-        return await self.keys_of(rule).apeek(check_key(key), _units(cost), self._now_us())
+        key, now_us = check_key(key), self._now_us()
+        return await self._rated(self.keys_of(rule), key, now_us).apeek(key, _units(cost), now_us)
 
     def wait(
         self,
@@ -234,16 +243,17 @@ class Limiter:
         """
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         key = check_key(key)
+        rated = self._rated(keys, key, began_us)
 
         async def take() -> Decision:
             now_us = self._now_us()
-            return self._overridden(keys, key, now_us) or keys.take(key, cost_units, now_us)
+            return self._overridden(keys, key, now_us) or rated.take(key, cost_units, now_us)
 
         async def look() -> Decision:
-            return keys.peek(key, cost_units, self._now_us())
+            return rated.peek(key, cost_units, self._now_us())
 
         ticket, timeout_us = ticket_on(self._clock, ThreadTicket()), _timeout_us(timeout_s)
-        decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
+        decision = finish(self._lines.wait((rated, key), ticket, take, look, timeout_us))
         return self._record(decision, key, began_us)
 
     def await_(
@@ -267,18 +277,19 @@ class Limiter:
     ) -> Decision:
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         key = check_key(key)
+        rated = self._rated(keys, key, began_us)
 
         async def take() -> Decision:
             now_us = self._now_us()
             decision = self._overridden(keys, key, now_us)
-            decision = decision or keys.take_here(key, cost_units, now_us)
-            return await keys.atake(key, cost_units, now_us) if decision is None else decision
+            decision = decision or rated.take_here(key, cost_units, now_us)
+            return await rated.atake(key, cost_units, now_us) if decision is None else decision
 
         async def look() -> Decision:
-            return await keys.apeek(key, cost_units, self._now_us())
+            return await rated.apeek(key, cost_units, self._now_us())
 
         ticket, timeout_us = ticket_on(self._clock, task_ticket()), _timeout_us(timeout_s)
-        decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
+        decision = await self._lines.wait((rated, key), ticket, take, look, timeout_us)
         return self._record(decision, key, began_us)
 
     def book(
@@ -290,7 +301,8 @@ class Limiter:
         start; what was taken is not given back. Booked units have a bucket of their own, apart from
         that of `take`. None: the rule counts in windows, which know no such instant.
         """
-        booked, began_us = self._booked(rule), self._now_us()
+        began_us = self._now_us()
+        booked = self._booked(key, rule, began_us)
         if booked is None:
             return None
         keys, ahead_us = booked
@@ -307,7 +319,8 @@ class Limiter:
     async def _abook(
         self, key: Given[Key], cost: SupportsIndex, rule: Given[RuleLike | None]
     ) -> Decision | None:
-        booked, began_us = self._booked(rule), self._now_us()
+        began_us = self._now_us()
+        booked = self._booked(key, rule, began_us)
         if booked is None:
             return None
         keys, ahead_us = booked
@@ -407,8 +420,8 @@ class Limiter:
 
         With `wait_s`, wait up to so long for it, in the line of those that `wait`.
         """
-        keys, cost_units = self.keys_of(rule), _units(cost)
-        key = check_key(key)
+        cost_units, key = _units(cost), check_key(key)
+        keys = self._rated(self.keys_of(rule), key, self._now_us())
 
         async def estimate() -> Estimate:
             return keys.estimate(key, cost_units, self._now_us())
@@ -439,8 +452,8 @@ class Limiter:
         rule: Given[RuleLike | None],
         wait_s: Given[float | None],
     ) -> Reservation:
-        keys, cost_units = self.keys_of(rule), _units(cost)
-        key = check_key(key)
+        cost_units, key = _units(cost), check_key(key)
+        keys = self._rated(self.keys_of(rule), key, self._now_us())
 
         def estimate() -> Coroutine[Any, Any, Estimate]:
             return keys.aestimate(key, cost_units, self._now_us())
@@ -514,6 +527,72 @@ class Limiter:
             for keys, key, cost_units in resolved
         ]
         return Reservations(judgement.decision, parts)
+
+    # Exceptions.
+
+    def override(
+        self,
+        key: Given[str],
+        rate: Given[str],
+        rule: Given[str | None] = None,
+        *,
+        ttl_s: Given[float],
+        by: Given[str] = "program",
+        why: Given[str] = "Limiter.override",
+    ) -> Opening:
+        """Hold `key` to another rate for `ttl_s` seconds, in every process that follows `glass`.
+
+        Without a rule, under every rule of this limiter. It is in force here when this returns,
+        and elsewhere within a second. The key begins with a whole limit of the new rate. What it
+        returns has the `id` that `end_override` takes. `sluicegate limits glass` lists and audits.
+        """
+        return self._change_glass(_overriding(key, rate, self._name_of(rule), ttl_s, by, why))
+
+    async def aoverride(
+        self,
+        key: Given[str],
+        rate: Given[str],
+        rule: Given[str | None] = None,
+        *,
+        ttl_s: Given[float],
+        by: Given[str] = "program",
+        why: Given[str] = "Limiter.override",
+    ) -> Opening:
+        """`override`, for asyncio."""
+        return await self._achange_glass(
+            _overriding(key, rate, self._name_of(rule), ttl_s, by, why)
+        )
+
+    def end_override(self, override_id: Given[str], *, by: Given[str] = "program") -> None:
+        """End an override before its time."""
+        self._change_glass(lambda source: source.mend(override_id, by=by))
+
+    async def aend_override(self, override_id: Given[str], *, by: Given[str] = "program") -> None:
+        """`end_override`, for asyncio."""
+        await self._achange_glass(lambda source: source.mend(override_id, by=by))
+
+    def overrides(self) -> list[Opening]:
+        """Return the overrides that are in force here, oldest first."""
+        glass = self._glass
+        standing = [] if glass is None else glass.standing(self._now_us())
+        return [one for one in standing if one.rate]
+
+    def _name_of(self, rule: Given[str | None]) -> str:
+        return ALL if rule is None else self._rule_keys.name_of(self.keys_of(rule))
+
+    def _change_glass(self, change: Callable[[GlassSource], Coroutine[Any, Any, T]]) -> T:
+        return self._followed().change(change).result(GLASS_S_MAX)
+
+    async def _achange_glass(self, change: Callable[[GlassSource], Coroutine[Any, Any, T]]) -> T:
+        from asyncio import wrap_future  # noqa: PLC0415 - see above
+
+        return await wrap_future(self._followed().change(change))
+
+    def _followed(self) -> GlassFollower:
+        if self._follower is None:
+            remedy = 'give Limiter() a place that all processes read: glass="redis://host:6379/0"'
+            raise BadValue("glass", self._glass, remedy)
+        return self._follower
 
     # Correct.
 
@@ -658,6 +737,17 @@ class Limiter:
             return None
         return override_decision(name, min(limit.burst for limit in keys.limits()))
 
+    def _rated(self, keys: LimitKeys, key: Key, now_us: int) -> LimitKeys:
+        """Return the keys that `key` counts under: those of its own rate, if it was given one."""
+        rate = self._rate_of(keys, key, now_us)
+        return self._rule_keys.with_rate(keys, rate) if rate else keys
+
+    def _rate_of(self, keys: LimitKeys, key: Key, now_us: int) -> str:
+        glass = self._glass
+        if glass is None or not glass.broken:
+            return ""
+        return glass.rate_for(self._rule_keys.name_of(keys), str(key), now_us)
+
     def _split_overridden(
         self, resolved: list[AnyClaim], now_us: int
     ) -> tuple[list[AnyClaim], list[RuleDecision]]:
@@ -698,10 +788,11 @@ class Limiter:
     def _resolve(self, claims: tuple[Given[Claim], ...]) -> list[AnyClaim]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
-        return [
-            (self.keys_of(rule), check_key(key), _units(cost))
-            for key, rule, cost in map(_claim, claims)
-        ]
+        resolved: list[AnyClaim] = []
+        for given, rule, cost in map(_claim, claims):
+            keys, key = self.keys_of(rule), check_key(given)
+            resolved.append((self._rated(keys, key, self._now_us()), key, _units(cost)))
+        return resolved
 
     def keys_of(self, rule: Given[RuleLike | None]) -> LimitKeys:
         """Return the keys under a rule, by its name or itself; for who asks them more than once."""
@@ -712,12 +803,12 @@ class Limiter:
             table = self._tables.get(rule)
         return self._rule_keys.keys_of(rule) if table is None else table
 
-    def _booked(self, rule: Given[RuleLike | None]) -> tuple[LimitKeys, list[int]] | None:
-        if rule is None:
-            rule = self._rule
-        if not isinstance(rule, (str, Limit, Rule)):
-            self.keys_of(rule)  # which says what is wrong with it
-            return None
+    def _booked(
+        self, key: Given[Key], rule: Given[RuleLike | None], now_us: int
+    ) -> tuple[LimitKeys, list[int]] | None:
+        rate = self._rate_of(self.keys_of(rule), check_key(key), now_us)
+        rule = rate or (self._rule if rule is None else rule)
+        assert isinstance(rule, (str, Limit, Rule)), "keys_of raises for anything else"
         return self._rule_keys.booked(rule)
 
     def _make(self, terms: Terms) -> LimitKeys:
@@ -762,6 +853,15 @@ def _guard_observer(observer: Observer) -> Observer:
     from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
     return ObserverGroup(observer)
+
+
+def _overriding(
+    key: str, rate: str, rule: str, ttl_s: float, by: str, why: str
+) -> Callable[[GlassSource], Coroutine[Any, Any, Opening]]:
+    def change(source: GlassSource) -> Coroutine[Any, Any, Opening]:
+        return source.break_(rule=rule, key=key, for_s=ttl_s, by=by, why=why, rate=rate)
+
+    return change
 
 
 def _with_wait(judgement: Judgement, ahead_us: list[int]) -> Decision:

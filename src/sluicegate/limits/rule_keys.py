@@ -65,6 +65,7 @@ class RuleKeys:
         self._sources: dict[str, RuleLike] = {}
         self._unnamed: dict[Terms, LimitKeys] = {}
         self._names: dict[LimitKeys, str] = {}
+        self._rated: dict[tuple[LimitKeys, str], LimitKeys] = {}
         self._booked: dict[RuleLike, tuple[LimitKeys, list[int]]] = {}
         self.keys: dict[RuleLike, LimitKeys] = {}
 
@@ -89,6 +90,21 @@ class RuleKeys:
             if len(self.keys) < 2 * self._rules_max:
                 self.keys[rule] = keys
         return keys
+
+    def with_rate(self, keys: LimitKeys, rate: str) -> LimitKeys:
+        """Return keys of their own for a rule that has another rate for some key."""
+        rated = self._rated.get((keys, rate))
+        if rated is None:
+            name = self.name_of(keys)
+            terms = self._terms(rate, f"{name} override {rate}", "rate")
+            rated = self._unnamed.get(terms)
+            if rated is None:
+                if len(self._unnamed) >= self._rules_max:
+                    raise too_many_rules(terms.name, self._rules_max)
+                rated = self._unnamed[terms] = self._make(terms)
+                self._names[rated] = name  # what stops the rule stops this too
+            self._rated[keys, rate] = rated
+        return rated
 
     def booked(self, rule: RuleLike) -> tuple[LimitKeys, list[int]] | None:
         """Return keys that may be taken ahead of time, and each limit's burst in microseconds.
@@ -164,6 +180,7 @@ class RuleKeys:
             self.keys[name] = keys
             self._names[keys] = name
         self._booked.clear()  # a name may mean another rule now
+        self._rated.clear()
         dropped = _limit_ids(self._named) - _limit_ids(built)
         self._named = built
         self._sources = dict(rules)

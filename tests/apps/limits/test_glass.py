@@ -203,3 +203,18 @@ def test_every_example_works_as_it_is_written_but_for_the_store(
         if words[0] == "break":
             opened = told.split()[2]
             assert f"sluicegate limits glass mend {opened} --store {store} --by WHO\n" in told
+
+
+def test_rate_for_one_key_is_listed_and_audited(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("break", "--key", "tenant:7", "--rate", "1000/minute", "--for", "30d")
+    output = output_of(capsys, *words, "--by", "ann", "--why", "a launch")
+    about = "stops every rule for key 'tenant:7' (its rate is '1000/minute' meanwhile) until "
+    assert about in output
+    assert about in output_of(capsys, "list")
+    assert "'1000/minute'" in output_of(capsys, "audit")
+    with pytest.raises(BadValue, match="name one"):
+        run("break", "--all", "--rate", "1/s", "--for", "1h", "--by", "ann", "--why", "x")
+    with pytest.raises(BadValue, match="366d"):
+        run(*words[:-1], "400d", "--by", "ann", "--why", "x")

@@ -134,11 +134,12 @@ def test_no_more_than_the_bound_stand_open_at_once() -> None:
     assert add_opening(full, BOB, NOW_US + 60 * S) == (BOB,)
 
 
-def test_what_has_no_room_on_the_page_is_refused() -> None:
-    full = [ANN._replace(id=f"n{n}", key="ü" * 4_000) for n in range(16)]
+def test_opening_without_room_on_the_page_is_invalid() -> None:
+    large = [ANN._replace(id=f"n{n}", key="ü" * 4_000) for n in range(140)]
+    rows = PAGE_BYTES_MAX // len(write_page(large[:1]))
     with pytest.raises(BadValue, match="no room"):
-        add_opening(full, BOB._replace(key="ü" * 4_000), NOW_US)
-    assert len(add_opening(full, BOB, NOW_US)) == 17
+        add_opening(large[:139], large[139], NOW_US)
+    assert len(add_opening(large[: rows - 1], BOB, NOW_US)) == rows
 
 
 def test_one_is_mended_by_its_id_and_all_without_one() -> None:

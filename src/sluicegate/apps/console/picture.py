@@ -403,7 +403,8 @@ def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
 def _openings_in(state: State) -> list[Opening]:
     """Return what a limiter or a dispatcher does not enforce just now."""
     openings = (state.get("glass") or {}).get("openings", ())
-    return [Opening(*(one[name] for name in Opening._fields)) for one in openings]
+    found = [Opening(*(one.get(name, "") for name in Opening._fields)) for one in openings]
+    return [one for one in found if not one.rate]  # with a rate, limits are enforced
 
 
 def _flow(

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
-from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
+from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, RATE_FOR_S_MAX, Opening
 from sluicegate.limits.glass.page import BREAK, END, MEND, AuditEntry, UnreadableLine
 from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
 from sluicegate.stores.urls import redacted
@@ -34,6 +34,8 @@ examples:
       --by ann --why "their launch"
   sluicegate limits glass break --store redis://cache:6379 --all --for 5m \\
       --by ann --why "incident 1204"
+  sluicegate limits glass break --store redis://cache:6379 --key tenant:42 --rate 1000/minute \\
+      --for 30d --by ann --why "their trial of the large plan"
   sluicegate limits glass list --store redis://cache:6379
   sluicegate limits glass mend 3f9a01bc --store redis://cache:6379 --by ann
   sluicegate limits glass mend --all --store redis://cache:6379 --by ann
@@ -45,8 +47,8 @@ redis+sentinel://..., or file:/path/glass.json. Who can write there can break th
 
 T = TypeVar("T")
 
-_SPAN: Final = re.compile(r"(?P<count>\d+(?:\.\d+)?)(?P<unit>s|m|min|h)", re.ASCII)
-_UNIT_S: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600}
+_SPAN: Final = re.compile(r"(?P<count>\d+(?:\.\d+)?)(?P<unit>s|m|min|h|d)", re.ASCII)
+_UNIT_S: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -77,8 +79,13 @@ def _add_break(parser: ArgumentParser) -> None:
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
     parser.add_argument("--key", help="only this key, as it is passed to the limiter")
     parser.add_argument("--all", action="store_true", help="every rule for every key")
+    parser.add_argument("--rate", help="hold --key to this rate instead, such as 1000/minute")
     parser.add_argument(
-        "--for", dest="span", metavar="SPAN", required=True, help="90s, 15m or 2h; at most 24h"
+        "--for",
+        dest="span",
+        metavar="SPAN",
+        required=True,
+        help="90s, 15m or 2h; at most 24h, with --rate 366d",
     )
     parser.add_argument("--by", metavar="WHO", required=True, help="who is responsible")
     parser.add_argument("--why", metavar="TEXT", required=True, help="the reason, for the audit")
@@ -106,11 +113,16 @@ def run(arguments: Namespace) -> int:
 
 def _break(arguments: Namespace) -> int:
     rule, key = _target(arguments)
-    for_s = span_s(arguments.span)
+    for_s = span_s(arguments.span, RATE_FOR_S_MAX if arguments.rate else FOR_S_MAX)
     opening = _with_source(
         arguments,
         lambda source: source.break_(
-            rule=rule, key=key, for_s=for_s, by=arguments.by, why=arguments.why
+            rule=rule,
+            key=key,
+            for_s=for_s,
+            by=arguments.by,
+            why=arguments.why,
+            rate=arguments.rate or "",
         ),
     )
     store = f" --store {_without_password(arguments.store)}" if arguments.store else ""
@@ -203,12 +215,13 @@ def _target(arguments: Namespace) -> tuple[str, str]:
     return ALL if rule is None else rule, ALL if key is None else key
 
 
-def span_s(text: str) -> float:
-    """Return the seconds that `90s`, `15m` or `2h` are."""
+def span_s(text: str, most_s: float = FOR_S_MAX) -> float:
+    """Return the seconds that `90s`, `15m`, `2h` or `30d` are."""
     found = _SPAN.fullmatch(text.strip().lower())
     seconds = 0.0 if found is None else float(found["count"]) * _UNIT_S[found["unit"]]
-    if not 1 <= seconds <= FOR_S_MAX:
-        raise BadValue("--for", text, "give a time from 1s to 24h, as 90s, 15m or 2h")
+    if not 1 <= seconds <= most_s:
+        most = f"{most_s / 3600:g}h" if most_s == FOR_S_MAX else f"{most_s / 86_400:g}d"
+        raise BadValue("--for", text, f"give a time from 1s to {most}, as 90s, 15m or 2h")
     return seconds
 
 

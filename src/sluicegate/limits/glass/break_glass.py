@@ -21,12 +21,14 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.limits.rates import parse_rates
 
 ALL: Final = "*"  # in place of a rule's name or a key
 
 FOR_S_MIN: Final = 1.0
 FOR_S_MAX: Final = 86_400.0  # of one opening; a source may be given another
-OPENINGS_MAX: Final = 100  # at once
+RATE_FOR_S_MAX: Final = 366 * 86_400.0  # of one that has a rate
+OPENINGS_MAX: Final = 1_000  # at once
 RULE_CHARS_MAX: Final = 1_000
 KEY_CHARS_MAX: Final = 4_096
 ID_CHARS_MAX: Final = 32
@@ -35,7 +37,10 @@ WHY_CHARS_MAX: Final = 500
 
 
 class Opening(NamedTuple):
-    """What is let through, and who answers for it. Instants are of the source's clock."""
+    """What is let through, and who answers for it. Instants are of the source's clock.
+
+    With a `rate`, the key is not let through: that rate holds for it in place of the rule's.
+    """
 
     id: str
     rule: str  # its name, or ALL
@@ -44,12 +49,14 @@ class Opening(NamedTuple):
     opened_at_us: int
     by: str
     why: str
+    rate: str = ""
 
     def about(self) -> str:
         """Return what it stops, in words."""
         rule = "every rule" if self.rule == ALL else f"rule {self.rule!r}"
         key = "every key" if self.key == ALL else f"key {self.key!r}"
-        return f"{rule} for {key}"
+        rate = f" (its rate is {self.rate!r} meanwhile)" if self.rate else ""
+        return f"{rule} for {key}{rate}"
 
 
 class GlassView(NamedTuple):
@@ -78,7 +85,7 @@ class _TimedOpening:
 class _OpenIndex:
     """What stands open, to be looked up; never changed once it is made."""
 
-    __slots__ = ("everything", "keys", "pairs", "rules", "standing")
+    __slots__ = ("everything", "keys", "pairs", "rates", "rules", "standing")
 
     def __init__(self, standing: list[_TimedOpening]) -> None:
         self.standing = standing
@@ -86,10 +93,13 @@ class _OpenIndex:
         self.rules: dict[str, _TimedOpening] = {}
         self.keys: dict[str, _TimedOpening] = {}
         self.pairs: dict[tuple[str, str], _TimedOpening] = {}
+        self.rates: dict[tuple[str, str], _TimedOpening] = {}
         # In the order of their ends, so that the last to end is the one that is found.
         for one in sorted(standing, key=lambda one: one.until_us):
             opening = one.opening
-            if ALL not in (opening.rule, opening.key):
+            if opening.rate:
+                self.rates[opening.rule, opening.key] = one
+            elif ALL not in (opening.rule, opening.key):
                 self.pairs[opening.rule, opening.key] = one
             elif opening.rule != ALL:
                 self.rules[opening.rule] = one
@@ -141,6 +151,16 @@ class Glass:
             if one is not None and now_us < one.until_us:
                 return one.opening
         return None
+
+    def rate_for(self, rule: str, key: str, now_us: int) -> str:
+        """Return the rate that holds for `key` in place of the rule's; empty if none does."""
+        rates = self._pane.rates
+        if rates:
+            for named in (rule, ALL):
+                one = rates.get((named, key))
+                if one is not None and now_us < one.until_us:
+                    return one.opening.rate
+        return ""
 
     def standing(self, now_us: int) -> list[Opening]:
         """Return all that stands open now."""
@@ -208,6 +228,11 @@ def check_opening(opening: Opening, for_us_max: int) -> Opening:
         raise BadValue("glass.id", opening.id, "give letters and digits")
     check_words("by", opening.by, BY_CHARS_MAX)
     check_words("why", opening.why, WHY_CHARS_MAX)
+    if opening.rate:
+        parse_rates(opening.rate, field="glass.rate")
+        for_us_max = round(RATE_FOR_S_MAX * 1e6)
+        if opening.key == ALL:
+            raise BadValue("glass.key", ALL, "name one: a rate for every key is a change of rules")
     for_us = opening.until_us - opening.opened_at_us
     if not FOR_S_MIN * 1e6 <= for_us <= for_us_max:
         remedy = f"give from {FOR_S_MIN:g} to {for_us_max / 1e6:,g} seconds"

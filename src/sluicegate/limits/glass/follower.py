@@ -18,24 +18,28 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, final
+from typing import Any, Final, TypeVar, final
 from weakref import WeakSet
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.limits.glass.break_glass import Glass, GlassView, Opening
 from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
 from sluicegate.system import SystemChance, SystemClock
 from sluicegate.wire.timestamps import utc_text
 
-INTERVAL_S_DEFAULT: Final = 1.0
+INTERVAL_S_DEFAULT: Final = 0.8  # with its jitter, less than a second
 INTERVAL_S_MIN: Final = 0.01
 INTERVAL_S_MAX: Final = 60.0
 LOOK_S_MAX: Final = 5.0  # then it is as if the source did not answer
 CLOSE_S_MAX: Final = 2.0
 _JITTER: Final = 0.2  # of the interval, so that a fleet does not ask in one beat
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger("sluicegate.glass")
 
@@ -68,6 +72,7 @@ class GlassFollower:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._following = threading.Event()
         self._closed = False
         self._reached = False  # whether the source has ever answered
         self._failure = ""
@@ -116,6 +121,19 @@ class GlassFollower:
         """Whether the source has ever answered this process."""
         return self._reached
 
+    def change(self, change: Callable[[GlassSource], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Change the source, and show here what follows from it; any thread may."""
+
+        async def changed() -> T:
+            result = await change(self._source)
+            await self._look()
+            return result
+
+        self.start()
+        if not self._following.wait(CLOSE_S_MAX) or self._loop is None:
+            raise Unavailable(self._source.what, self._failure or "nothing follows it here")
+        return asyncio.run_coroutine_threadsafe(changed(), self._loop)
+
     def state(self) -> dict[str, object]:
         """Return what is open, and whether that is known, as /v1/state has it."""
         standing = self.glass.standing(self._clock.now_us())
@@ -133,6 +151,7 @@ class GlassFollower:
         """Sleep until the child asks."""
         self._lock = threading.Lock()
         self._thread = self._loop = self._task = None
+        self._following = threading.Event()
         if not self._closed:
             self.glass.sleep(self.start)
 
@@ -151,12 +170,14 @@ class GlassFollower:
             if self._closed:
                 return
             self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._following.set()
         try:
             while True:
                 await self._look()
                 share = 1 + _JITTER * (2 * self._chance.draw() - 1)
                 await asyncio.sleep(self._interval_s * share)
         finally:
+            self._following.clear()
             await self._source.close()
 
     async def _look(self) -> None:

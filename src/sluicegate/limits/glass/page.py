@@ -26,7 +26,7 @@ from sluicegate.limits.glass.break_glass import (
 )
 from sluicegate.wire.json_objects import parse_object
 
-PAGE_BYTES_MAX: Final = 131_072
+PAGE_BYTES_MAX: Final = 1 << 20
 FORMAT: Final = "sluicegate-glass"
 VERSION: Final = 1
 
@@ -97,7 +97,7 @@ _SHOWN_CHARS_MAX: Final = 200
 
 def write_page(openings: Sequence[Opening]) -> bytes:
     """Return the page that says these openings."""
-    page = {"format": FORMAT, "version": VERSION, "openings": [one._asdict() for one in openings]}
+    page = {"format": FORMAT, "version": VERSION, "openings": list(map(_row, openings))}
     return _encode(page)
 
 
@@ -160,7 +160,7 @@ def write_line(entry: AuditEntry) -> bytes:
         "what": entry.what,
         "by": entry.by,
         "why": entry.why,
-        "opening": None if entry.opening is None else entry.opening._asdict(),
+        "opening": None if entry.opening is None else _row(entry.opening),
     }
     return _encode(line)
 
@@ -231,12 +231,19 @@ def _decode(text: bytes) -> dict[str, object]:
         raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours") from None
 
 
+def _row(opening: Opening) -> dict[str, object]:
+    row = opening._asdict()
+    if not opening.rate:  # as a reader from before there were rates expects it
+        del row["rate"]
+    return row
+
+
 def _opening(row: object) -> Opening:
-    if not isinstance(row, dict) or row.keys() != {*_NAMES, *_INSTANTS}:
+    if not isinstance(row, dict) or row.keys() - {"rate"} != {*_NAMES, *_INSTANTS}:
         fields = ", ".join((*_NAMES, *_INSTANTS))
         raise BadValue("glass.openings", row, f"give each of {fields}, and nothing else")
-    for name in _NAMES:
-        if not isinstance(row[name], str):
+    for name in (*_NAMES, "rate"):
+        if not isinstance(row.get(name, ""), str):
             raise BadValue(f"glass.{name}", row[name], "give text")
     for name in _INSTANTS:
         if not _instant(row[name]):

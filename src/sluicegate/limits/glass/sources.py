@@ -76,14 +76,19 @@ class GlassSource:
             return GlassView(page.now_us, (), str(error))
 
     async def break_(
-        self, *, rule: str = ALL, key: str = ALL, for_s: float, by: str, why: str
+        self, *, rule: str = ALL, key: str = ALL, for_s: float, by: str, why: str, rate: str = ""
     ) -> Opening:
-        """Stop the enforcement of a rule, for a key, or of everything, for so many seconds."""
+        """Stop the enforcement of a rule, for a key, or of everything, for `for_s` seconds.
+
+        With a `rate`, hold the key to that instead.
+        """
         for_us = round(for_s * 1e6) if 0 <= for_s < 1e9 else 0
         for attempt in range(_TRIES_MAX):
             page = await self._store.read()
             now_us, openings = page.now_us, self._openings(page)
-            opening = Opening(self._new_id(openings), rule, key, now_us + for_us, now_us, by, why)
+            opening = Opening(
+                self._new_id(openings), rule, key, now_us + for_us, now_us, by, why, rate
+            )
             after = add_opening(openings, check_opening(opening, self._for_us_max), now_us)
             line = write_line(AuditEntry(now_us, BREAK, by, why, opening))
             if await self._swap(page, after, [line]):
