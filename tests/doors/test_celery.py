@@ -65,7 +65,7 @@ def test_who_calls_the_function_itself_is_not_limited() -> None:
 
 
 def test_eager_task_beyond_its_limit_fails() -> None:
-    """Nothing sends an eager task again, so it has nobody to wait for it."""
+    """An eager task cannot be delayed, because nothing sends it again."""
     limiter = Limiter("1/minute", clock=HandClock())
     app = celery()
 
@@ -91,7 +91,7 @@ class Again:
 
 
 class Task:
-    """As much of a task as a wait needs: its message, its clock, and what it sends."""
+    """The parts of a task that a wait needs: its message, its clock, and sending it again."""
 
     name = "t"
 

@@ -153,7 +153,7 @@ def test_rule_of_celery_may_be_a_function() -> None:
     assert [work.apply((plan,), throw=False).state == "SUCCESS" for plan in CALLERS] == SERVED
 
 
-def test_limiter_guard_without_a_rule_lets_pass() -> None:
+def test_limiter_guard_without_rule_admits() -> None:
     def rule(arrival: Arrival) -> str | None:
         return arrival.header("plan") or None
 

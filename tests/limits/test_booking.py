@@ -35,19 +35,19 @@ def test_booked_units_of_two_limits_wait_for_the_later() -> None:
     assert waits(limiter, 4) == [0, SECOND // 10, 30 * SECOND, 60 * SECOND]
 
 
-def test_booking_under_a_window_is_none() -> None:
+def test_booking_under_window_returns_none() -> None:
     limiter = Limiter("10/minute", algorithm="sliding_window", rules={"a": "1/s"})
     assert limiter.book("ann") is None
     with pytest.raises(BadValue, match="nosuch"):
         limiter.book("ann", 1, "nosuch")
 
 
-def test_booking_under_a_rule_on_trial_waits_for_nobody() -> None:
+def test_booking_under_shadow_rule_never_waits() -> None:
     limiter = Limiter(Rule("1/minute", mode="shadow"), clock=HandClock())
     assert waits(limiter, 3) == [0, 0, 0]
 
 
-def test_booking_under_an_override_waits_for_nobody() -> None:
+def test_booking_under_break_glass_never_waits() -> None:
     clock = HandClock()
     glass, now_us = Glass(), clock.now_us()
     limiter = Limiter(rules={"mail": "1/minute"}, clock=clock, glass=glass)

@@ -41,7 +41,7 @@ def test_override_holds_for_its_key_alone(place: str) -> None:
         assert limiter.take("ann", rule="login").rule_id == "login override 5/hour"
         limiter.end_override(one.id, by="ops")
         assert limiter.overrides() == []
-        assert served(limiter, "ann") == 0, "what was taken before still counts"
+        assert served(limiter, "ann") == 0, "the earlier count is in force again"
 
 
 def test_override_without_rule_holds_under_every_rule(place: str) -> None:

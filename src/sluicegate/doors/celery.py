@@ -5,10 +5,10 @@
     def send_mail(address): ...
 
 The worker asks the limit when a task begins. A task beyond a rate books the next free instant,
-leaves the worker, and runs at that instant without asking again: one retry, however long the
-backlog, and in the order of arrival. A rule with a window, and a guard, know no such instant: their
-tasks retry when the rejection says, each with a delay of its own so that they do not return at the
-same time. A task never fails for waiting unless `retries_max` or `wait_s_max` is set.
+leaves the worker, and runs at that instant without asking again: one wait, at any backlog. Rules
+with a window, and guards, have no such instant. Their tasks retry after the rejection's delay plus
+a share that differs by task, so that they do not return at the same time. A task never fails for
+waiting unless `retries_max` is set.
 
 `refused="fail"` fails the task with `Refused` instead, and `refused="drop"` ignores it with a line
 in the log. A key or a cost may be a function of the task's arguments.
@@ -86,7 +86,7 @@ class _TaskArrival:
 
 @final
 class Refusing:
-    """What is done with a task that is beyond its limit."""
+    """The action for a task that is beyond its limit."""
 
     __slots__ = ("retries_max", "spread", "then", "wait_s_max")
 
@@ -149,7 +149,7 @@ class Refusing:
         waits = _mark(task).get("waits", 0) + 1
         if request.is_eager or (self.retries_max is not None and waits > self.retries_max):
             raise refusal
-        # Not by task.retry(): a wait is none of the retries that the task has for its own errors.
+        # task.retry() would use up the retries that the task has for its own errors.
         mark = {"waits": waits, "retries": request.retries, "due_us": due_us}
         headers = {**(request.headers or {}), _MARK: mark}
         again = task.signature_from_request(request, countdown=wait_s, headers=headers)
@@ -169,7 +169,7 @@ def _now_us(task: Any) -> int:
 
 
 def _mark(task: Any) -> dict[str, Any]:
-    """Return what an earlier wait of this run has noted; a retry of the task's own starts anew."""
+    """Return the notes of an earlier wait of this run; none after a retry by the task itself."""
     mark = (task.request.headers or {}).get(_MARK)
     if not isinstance(mark, dict) or mark.get("retries") != task.request.retries:
         return {}

@@ -209,7 +209,7 @@ def response_headers(
 ) -> dict[str, str]:
     """Return the headers that tell a caller of a decision, as `{"retry-after": "30"}`.
 
-    With its `limit` (`limiter.limits_of(rule)[0]`) they include the policy and what is left.
+    With its `limit` (`limiter.limits_of(rule)[0]`) they include the policy and the remaining units.
     """
     counted = () if limit is None else (RuleDecision(decision.rule_id, limit, decision),)
     return dict(Fields(style).of(Judgement(decision, counted)))

@@ -298,8 +298,8 @@ class Limiter:
         """Take `cost` at the next instant at which it is free, up to a year ahead.
 
         The decision is allowed, and its `retry_after_us` is how long to wait before the work may
-        start; what was taken is not given back. Booked units have a bucket of their own, apart from
-        that of `take`. None: the rule counts in windows, which know no such instant.
+        start. Booked units cannot be given back, and have a bucket separate from that of `take`.
+        Returns None for a rule with a window, which has no such instant.
         """
         began_us = self._now_us()
         booked = self._booked(key, rule, began_us)
@@ -542,9 +542,10 @@ class Limiter:
     ) -> Opening:
         """Hold `key` to another rate for `ttl_s` seconds, in every process that follows `glass`.
 
-        Without a rule, under every rule of this limiter. It is in force here when this returns,
-        and elsewhere within a second. The key begins with a whole limit of the new rate. What it
-        returns has the `id` that `end_override` takes. `sluicegate limits glass` lists and audits.
+        Without a rule, the rate holds under every rule of this limiter. It is in force in this
+        process on return, and in others within a second. The key begins with a full limit of the
+        new rate. Pass the `id` of the result to `end_override`. `sluicegate limits glass` lists and
+        audits overrides.
         """
         return self._change_glass(_overriding(key, rate, self._name_of(rule), ttl_s, by, why))
 
@@ -572,7 +573,7 @@ class Limiter:
         await self._achange_glass(lambda source: source.mend(override_id, by=by))
 
     def overrides(self) -> list[Opening]:
-        """Return the overrides that are in force here, oldest first."""
+        """Return the overrides in force in this process, oldest first."""
         glass = self._glass
         standing = [] if glass is None else glass.standing(self._now_us())
         return [one for one in standing if one.rate]
@@ -738,7 +739,7 @@ class Limiter:
         return override_decision(name, min(limit.burst for limit in keys.limits()))
 
     def _rated(self, keys: LimitKeys, key: Key, now_us: int) -> LimitKeys:
-        """Return the keys that `key` counts under: those of its own rate, if it was given one."""
+        """Return the keys of the override's rate if `key` has an override, else `keys`."""
         rate = self._rate_of(keys, key, now_us)
         return self._rule_keys.with_rate(keys, rate) if rate else keys
 

@@ -102,7 +102,7 @@ class RuleKeys:
                 if len(self._unnamed) >= self._rules_max:
                     raise too_many_rules(terms.name, self._rules_max)
                 rated = self._unnamed[terms] = self._make(terms)
-                self._names[rated] = name  # what stops the rule stops this too
+                self._names[rated] = name  # so that break-glass applies to overrides
             self._rated[keys, rate] = rated
         return rated
 
@@ -134,7 +134,7 @@ class RuleKeys:
             if len(self._unnamed) >= self._rules_max:
                 raise too_many_rules(terms.name, self._rules_max)
             keys = self._unnamed[wide] = self._make(wide)
-            self._names[keys] = terms.name  # an override of the rule holds for what is booked too
+            self._names[keys] = terms.name  # so that break-glass applies to booked units
         if len(self._booked) < 2 * self._rules_max:
             self._booked[rule] = keys, ahead_us
         return keys, ahead_us

@@ -95,7 +95,7 @@ def starved(pid: int, *, idle: bool = True) -> Iterator[Callable[[], None]]:
     others = [
         subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) for _ in range(8)
     ]
-    for other in others:  # an interpreter that still starts keeps nobody from the processor
+    for other in others:  # wait until they compete: starting takes a while
         assert other.stdout is not None
         other.stdout.read(1)
 

@@ -27,7 +27,7 @@ ALL: Final = "*"  # in place of a rule's name or a key
 
 FOR_S_MIN: Final = 1.0
 FOR_S_MAX: Final = 86_400.0  # of one opening; a source may be given another
-RATE_FOR_S_MAX: Final = 366 * 86_400.0  # of one that has a rate
+RATE_FOR_S_MAX: Final = 366 * 86_400.0  # of an opening with a rate
 OPENINGS_MAX: Final = 1_000  # at once
 RULE_CHARS_MAX: Final = 1_000
 KEY_CHARS_MAX: Final = 4_096
@@ -37,7 +37,7 @@ WHY_CHARS_MAX: Final = 500
 
 
 class Opening(NamedTuple):
-    """What is let through, and who answers for it. Instants are of the source's clock.
+    """A rule or key that is not enforced, and who is responsible. Instants are the source's.
 
     With a `rate`, the key is not let through: that rate holds for it in place of the rule's.
     """

@@ -126,7 +126,7 @@ def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told(
 
 
 def test_pipeline_rejected_in_later_turns_is_slowed() -> None:
-    """The clock stands still: a delay of 1 ms would be over before a slow machine checks it."""
+    """With the real clock, a delay of 1 ms ends before a slow machine checks it."""
 
     async def story() -> None:
         quotas = Quotas(QUOTA_SPENT, at_once=False, later_s=0.005)
