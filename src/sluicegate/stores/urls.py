@@ -69,7 +69,7 @@ def check_bounds(settings: DataclassInstance, store: str) -> None:
     """Raise for a `bounded` field that is not within its bounds."""
     for one in fields(settings):
         bounds = one.metadata.get("bounds")
-        if bounds is not None:
+        if bounds is not None and getattr(settings, one.name) is not None:
             check_numbers(settings, {one.name: bounds}, store)
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisConnection, Reply
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, command
@@ -132,7 +133,8 @@ class Wire:
         self.transport = HandTransport(self.connection)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
         self.owner = HandListener()
-        self.connection.serve(self.owner, redis_settings.timeout_us)
+        self.path = PathTimeout(redis_settings.timeout_us)
+        self.connection.serve(self.owner, self.path)
 
     def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
         """Send a command; it leaves with the next turn."""

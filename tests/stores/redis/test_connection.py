@@ -153,6 +153,46 @@ def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) 
     assert wire.owner.events == ["missed: no answer in 10 ms"]
 
 
+def answered_after(wire: Wire, ms: float) -> bool:
+    """Ask, let the answer arrive after `ms`, and return whether that was in time."""
+    call = wire.ask("PING")
+    wire.loop.turn()
+    wire.loop.advance(ms=ms, steps=max(int(ms), 1))
+    wire.answer(b"+PONG\r\n")
+    return call.exception() is None
+
+
+def test_slower_path_is_learned_from_late_answers(wires: Wires) -> None:
+    wire = wires()
+    for _ in range(3_000):
+        assert answered_after(wire, 0.5)
+    in_time = [answered_after(wire, 69) for _ in range(6)]
+    assert in_time == [False, *[True] * 5]
+    assert wire.path.late == 1
+
+
+def test_path_that_was_never_measured_has_the_longest_timeout(wires: Wires) -> None:
+    wire = wires()
+    assert answered_after(wire, 140)
+    assert not answered_after(wire, 190)
+
+
+def test_late_answers_of_fixed_timeout_are_counted_and_change_nothing(wires: Wires) -> None:
+    wire = wires(timeout_us=10_000)
+    assert not any([answered_after(wire, 30) for _ in range(5)])
+    assert wire.path.late == 5
+
+
+def test_silence_after_quick_path_fails_calls_at_floor(wires: Wires) -> None:
+    wire = wires()
+    for _ in range(3_000):
+        assert answered_after(wire, 0.5)
+    call = wire.ask("PING")
+    wire.loop.turn()
+    wire.loop.advance(ms=13, steps=13)
+    assert detail_of(call) == "no answer in 10 ms"
+
+
 def test_a_large_command_and_a_large_reply_have_the_time_of_a_slow_link(wires: Wires) -> None:
     wire = wires(timeout_us=10_000, unsent_bytes_max=64 << 20, reply_bytes_max=64 << 20)
     size = 1_250_000 + (256 << 10)  # 100 ms of 100 Mbit/s, and what takes none

@@ -38,7 +38,7 @@ class RedisGlassStore:
         if not prefix or "{" in prefix or "}" in prefix:
             raise BadValue("prefix", prefix, "give some text without braces")
         settings = parse_url(url)
-        timeout_us = max(settings.timeout_us, TIMEOUT_US_MIN)
+        timeout_us = max(settings.timeout_us or 0, TIMEOUT_US_MIN)
         self._settings = replace(settings, timeout_us=timeout_us)
         self._chance = chance
         self._key = f"{{{prefix}}}:glass"

@@ -15,6 +15,7 @@ from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisClient
 from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
@@ -58,6 +59,11 @@ class ClusterClient(RedisClient):
         """Write what was sent in this tick now."""
         for node in self._nodes.values():
             node.push()
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-outs of the masters."""
+        return [path for node in [*self._nodes.values()] for path in node.paths]
 
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call to the node of this slot would fail at once, or ""."""
@@ -169,7 +175,7 @@ class ClusterClient(RedisClient):
             masters = {master for _, _, master in ranges}
             for endpoint in [*self._nodes]:
                 if endpoint not in masters:
-                    after_us = 2 * self._settings.timeout_us
+                    after_us = 2 * self._settings.timeout_us_max
                     self._watch.retire(self._nodes.pop(endpoint), after_us)
         early, self._waiting_calls = self._waiting_calls, []
         for call in early:

@@ -9,7 +9,7 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
-Time-outs cost one timer a connection. Calls of one tick share an instant, and the timer looks only
+Time-outs follow the path (`policies/path_timeout.py`) and cost one timer a connection. Calls of one tick share an instant, and the timer looks only
 at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
 time-outs after its write. A tick in which the program itself was late is given a chance to read
 what has come in the meantime before anything is called late.
@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, final
 import hiredis
 
 from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, Part, command, error_reply
@@ -138,6 +139,11 @@ class RedisClient(ABC):
     def push(self) -> None:
         """Write what was sent in this tick of the loop now, and not at its end."""
 
+    @property
+    @abstractmethod
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-outs of the nodes in use; any thread may read them."""
+
     @abstractmethod
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call to this slot would fail at once, or ""; any thread may ask."""
@@ -195,7 +201,8 @@ class RedisConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._late = False
         self._replied_at = 0.0
-        self._owed_since: float | None = None  # when the oldest that has expired was written
+        self._owed: deque[tuple[int, float]] = deque()  # marks that have expired, not answered
+        self._path: PathTimeout | None = None
         self._timeout_s = settings.connect_timeout_us / 1e6
         self._silence_s = settings.silence_us_max / 1e6
         self._inflight_max = settings.inflight_max
@@ -214,10 +221,11 @@ class RedisConnection(asyncio.Protocol):
         """Calls without an answer, those whose waiters have gone included."""
         return len(self._waiting)
 
-    def serve(self, owner: RedisConnectionOwner, timeout_us: int) -> None:
-        """From now on tell `owner`, and time calls out after `timeout_us`."""
+    def serve(self, owner: RedisConnectionOwner, path: PathTimeout) -> None:
+        """Report to `owner` from now on, and time calls out as `path` learns from them."""
         self._owner = owner
-        self._timeout_s = timeout_us / 1e6
+        self._path = path
+        self._timeout_s = path.timeout_us / 1e6
 
     def send(self, call: RedisCall, *, again: bool = False) -> None:
         """Have the call leave with this tick of the loop, or fail it.
@@ -308,7 +316,7 @@ class RedisConnection(asyncio.Protocol):
             self.end(f"it does not speak RESP; is this the port of a {self._kind}? ({error})")
         except IndexError:
             self.end("it answered what was not asked; is something between us and it?")
-        self._count_answers()
+        self._count_answers(before)
         owner = self._owner
         for call, refusal in errors:
             if owner is None:
@@ -372,18 +380,29 @@ class RedisConnection(asyncio.Protocol):
             if not future.done():
                 future.set_result(reply)
 
-    def _count_answers(self) -> None:
-        self._replied_at = self._loop.time()
-        marks = self._marks
-        while marks and marks[0][0] <= self._answered:
-            marks.popleft()
-        if self._answered >= self._expired:
-            self._owed_since = None
+    def _count_answers(self, before: int) -> None:
+        """Record how long the oldest of the calls took that this read answered."""
+        now = self._replied_at = self._loop.time()
+        oldest = None
+        for marks in (self._owed, self._marks):
+            while marks and marks[0][0] <= self._answered:
+                written = marks.popleft()[1]
+                oldest = written if oldest is None else oldest
+        if oldest is not None and self._path is not None:
+            late = max(min(self._answered, self._expired) - before, 0)
+            self._path.observe(int((now - oldest) * 1e6), late, int(now * 1e6))
+
+    @property
+    def _owed_since(self) -> float | None:
+        """When the oldest of the expired calls was written that are not answered."""
+        return self._owed[0][1] if self._owed else None
 
     def _sweep(self) -> None:
         """Fail what is too old, end a connection that has fallen silent, and set the timer."""
         self._timer = None
         now = self._loop.time()
+        if self._path is not None:
+            self._timeout_s = self._path.look(int(now * 1e6)) / 1e6
         due = self._due()
         if due is None or now < due:
             self._late = False
@@ -423,9 +442,8 @@ class RedisConnection(asyncio.Protocol):
         marks = self._marks
         expired = self._expired
         while marks and marks[0][1] <= written_before:
-            expired, written = marks.popleft()
-            if self._owed_since is None:
-                self._owed_since = written
+            expired = marks[0][0]
+            self._owed.append(marks.popleft())
         first = max(self._expired - self._answered, 0)
         self._expired = max(self._expired, expired)
         reason = self._timeout_reason()
@@ -463,6 +481,7 @@ class RedisConnection(asyncio.Protocol):
             self._timer = None
         self._unsent.clear()
         self._marks.clear()
+        self._owed.clear()
         while self._waiting:
             self._waiting.popleft().fail(Unavailable(self.what, reason))
 

@@ -23,6 +23,7 @@ Nothing here knows where else a key might be; that is the topology's.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
@@ -38,6 +39,7 @@ from sluicegate.kernels.breaker import (
     Circuit,
     CircuitSettings,
 )
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import (
     RedisCall,
     RedisClient,
@@ -104,6 +106,7 @@ class RedisNode(RedisClient):
         self.endpoint = endpoint
         self.what = f"{settings.kind} at {endpoint}"
         self._settings = settings
+        self._path = PathTimeout(settings.timeout_us)  # outlives connections
         self._draw = chance.draw
         self._breaker = Circuit(breaker)
         self._backoff = reconnect_backoff(settings.backoff_us, settings.backoff_us_max)
@@ -156,6 +159,11 @@ class RedisNode(RedisClient):
     def state(self) -> str:
         """For people: the breaker's state, or that there is no connection."""
         return STATES[self._breaker.state] if self._connection else "not connected"
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-out of this node."""
+        return (self._path,)
 
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call would fail at once."""
@@ -370,7 +378,7 @@ class RedisNode(RedisClient):
         if self._connection is not None or self._closed:
             connection.end("another connection is in use")
             return
-        connection.serve(self, self._settings.timeout_us)
+        connection.serve(self, self._path)
         self._connection = connection
         self._attempted = True
         self._answers = True

@@ -9,11 +9,13 @@ that the old master acknowledged and had not copied is lost with it: that is how
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisClient
 from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
@@ -51,6 +53,11 @@ class SentinelClient(RedisClient):
         """Write what was sent in this tick now."""
         if self._node is not None:
             self._node.push()
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-out of the master."""
+        return () if self._node is None else self._node.paths
 
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call to the master would fail at once, or ""."""
@@ -159,7 +166,7 @@ class SentinelClient(RedisClient):
             self._node = RedisNode(master, self._settings, self._chance, owner=self)
             self._node.start()
             if old is not None:
-                self._watch.retire(old, 2 * self._settings.timeout_us)
+                self._watch.retire(old, 2 * self._settings.timeout_us_max)
         early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             if not call.future.done():

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.path_timeout import CEILING_US
 from sluicegate.stores.urls import (
     Query,
     as_seconds,
@@ -90,8 +91,8 @@ class RedisSettings:
     tls_verify: bool = True
     tls_check_host: bool = True
     tls_name: str = ""  # that the certificate must be for; else the host that is connected to
-    # From the write of a call to its reply. The price of a dead server until its breaker opens.
-    timeout_us: int = bounded(10_000, 100, 3_600_000_000)
+    # From the write of a call to its reply; None follows the path (`policies/path_timeout.py`).
+    timeout_us: int | None = field(default=None, metadata={"bounds": (100, 3_600_000_000)})
     # Connecting, TLS, HELLO and a first answer, all together.
     connect_timeout_us: int = bounded(1_000_000, 1_000, 3_600_000_000)
     # A server that has let calls time out and says nothing for so long has its connection closed.
@@ -108,6 +109,11 @@ class RedisSettings:
     # Times that one call may be sent again: MOVED, ASK, NOSCRIPT
     resends_max: int = bounded(5, 1, 100)
     nodes_max: int = bounded(1_000, 1, 10_000)
+
+    @property
+    def timeout_us_max(self) -> int:
+        """The longest that a call may take."""
+        return CEILING_US if self.timeout_us is None else self.timeout_us
 
     def __post_init__(self) -> None:
         check_bounds(self, "redis")

@@ -22,7 +22,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from threading import Lock
-from typing import Any, TypeVar, cast, final
+from typing import Any, Final, TypeVar, cast, final
 
 import hiredis
 
@@ -30,6 +30,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels.breaker import CLOSED, FAILURE, IGNORED, REFUSED, SUCCESS, Circuit
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import ReplyReceiver
 from sluicegate.stores.redis.node import BREAKER_DEFAULT, UNAVAILABLE
 from sluicegate.stores.redis.script import Script
@@ -48,6 +49,8 @@ from sluicegate.wire.resp import (
 )
 
 T = TypeVar("T")
+# Of the trips of one call alone, which are the most, a sample shows the path; of others, each.
+SAMPLE_EACH: Final = 16
 
 
 @final
@@ -87,8 +90,10 @@ class ThreadClient:
         "_last_failure",
         "_lock",
         "_outbox",
+        "_path",
         "_patience_s",
         "_settings",
+        "_trips",
         "_turn",
         "what",
     )
@@ -97,11 +102,13 @@ class ThreadClient:
         self._connection = ThreadConnection(settings, clock)  # of who sends
         self.what = self._connection.what
         self._settings = settings
+        self._path = PathTimeout(settings.timeout_us)
+        self._trips = 0  # of one call alone
         self._draw = chance.draw
         self._clock = clock
         self._breaker = Circuit(BREAKER_DEFAULT)
         # Of who sends for us: one trip that is under way, one of ours, and a connection.
-        self._patience_s = (2 * settings.timeout_us + settings.connect_timeout_us) / 1e6
+        self._patience_s = (2 * settings.timeout_us_max + settings.connect_timeout_us) / 1e6
         self._lock = Lock()  # for the steps of operations, and for what they leave here
         self._due: list[Callable[[], object]] = []
         self._outbox: list[_ThreadCall] = []
@@ -150,6 +157,10 @@ class ThreadClient:
             ended_us = connection.replied_us = self._clock()
             breaker = self._breaker
             breaker.leave(breaker.generation, SUCCESS, ended_us - began_us, ended_us, 0.0)
+            self._trips += 1
+            if self._trips % SAMPLE_EACH == 0:
+                self._path.observe(ended_us - began_us, 0, ended_us)
+                connection.wait_at_most(self._path.look(ended_us))
         else:
             # The answer is not whole, or is an error, or there is none: all that is as for others.
             connection.unread = reply
@@ -177,6 +188,11 @@ class ThreadClient:
             if not waiter.done():
                 waiter.wake()
                 return
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-out of the server."""
+        return (self._path,)
 
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call would fail at once, or ""."""
@@ -353,7 +369,7 @@ class ThreadClient:
             failure = f"it does not speak RESP; is this the port of a Redis? ({problem})"
         except OSError as problem:
             if _is_late(problem):
-                failure = f"no answer in {self._settings.timeout_us / 1e3:g} ms"
+                failure = f"no answer in {self._connection.timeout_us / 1e3:g} ms"
             else:
                 failure = f"the connection broke ({problem.strerror or problem})"
             if not (_is_late(problem) and self._connection.owed):
@@ -367,7 +383,10 @@ class ThreadClient:
     def _ask(self, calls: Sequence[_ThreadCall], sent: bool) -> tuple[str, list[_ThreadCall]]:
         """One write and its answers; what failed, and the calls that are to be sent again."""
         connection, failure = self._connection, ""
-        until_us = self._clock() + self._settings.timeout_us
+        began_us = self._clock()
+        timeout_us = self._path.look(began_us)
+        connection.wait_at_most(timeout_us)
+        until_us = began_us + timeout_us
         if not sent:
             connection.send(b"".join([call.payload for call in calls]))
         again: list[_ThreadCall] = []
@@ -378,6 +397,7 @@ class ThreadClient:
                 reply = connection.reply(until_us)
                 if connection.owed:
                     connection.owed -= 1
+                    self._observe(connection.owed_us, 1)
                     continue
                 call = waiting.popleft()
                 if type(reply) is not ErrorReply:
@@ -392,12 +412,19 @@ class ThreadClient:
                 else:
                     failure = self._refuse(call, reply) or failure
         except (TimeoutError, BlockingIOError):
+            if not connection.owed:
+                connection.owed_us = began_us
             connection.owed += len(waiting)
             if self._clock() - connection.replied_us > self._settings.silence_us_max:
                 self._connection.close()
             _fail(again, Unavailable(self.what, "its scripts are not loaded"))
             raise
+        self._observe(began_us, 0)
         return failure, again
+
+    def _observe(self, sent_us: int, late: int) -> None:
+        now_us = self._clock()
+        self._path.observe(now_us - sent_us, late, now_us)
 
     def _may_resend(self, call: _ThreadCall) -> bool:
         call.resends += 1

@@ -41,11 +41,12 @@ class ThreadConnection:
         "_reader",
         "_settings",
         "_socket",
-        "_timeout_s",
         "_tls",
         "_waits_in_kernel",
         "owed",
+        "owed_us",
         "replied_us",
+        "timeout_us",
         "unread",
         "what",
     )
@@ -55,13 +56,14 @@ class ThreadConnection:
         self.what = f"{settings.kind} at {self._endpoint}"
         self._settings = settings
         self._clock = clock
-        self._timeout_s = settings.timeout_us / 1e6
+        self.timeout_us = settings.timeout_us_max
         self._tls: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
         self._waits_in_kernel = False
         self._attempted = False  # to connect, at least once and to the end
         self._reader = _new_reader()
         self.owed = 0  # replies to calls that have timed out
+        self.owed_us = 0  # when the first of these calls was sent
         self.unread: Any = MORE  # a reply that was read, and is still to be looked at
         self.replied_us = 0
 
@@ -108,6 +110,13 @@ class ThreadConnection:
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
+
+    def wait_at_most(self, timeout_us: int) -> None:
+        """Bound each wait by this time-out from now on."""
+        if timeout_us != self.timeout_us:
+            self.timeout_us = timeout_us
+            if self._socket is not None:
+                self._set_timeout(self._socket)
 
     def shut_down(self) -> None:
         """End it from another thread: that wakes who reads from it, and closes it then."""
@@ -163,15 +172,15 @@ class ThreadConnection:
         except ssl.SSLWantReadError:
             raise TimeoutError from None
         finally:
-            sock.settimeout(self._timeout_s)
+            sock.settimeout(self.timeout_us / 1e6)
 
     def _set_timeout(self, sock: socket.socket) -> None:
         """Bound each wait: by the kernel, which spares a call of it, if nothing is in between."""
         self._waits_in_kernel = type(sock) is socket.socket and socket.socket is _PLAIN_SOCKET
         if not self._waits_in_kernel:
-            sock.settimeout(self._timeout_s)
+            sock.settimeout(self.timeout_us / 1e6)
             return
-        seconds, us = divmod(self._settings.timeout_us, 1_000_000)
+        seconds, us = divmod(self.timeout_us, 1_000_000)
         sock.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, us))
@@ -179,7 +188,7 @@ class ThreadConnection:
     def _connect(self) -> None:
         settings, limit_s = self._settings, self._settings.connect_timeout_us / 1e6
         if self._attempted:
-            limit_s = min(limit_s, CONNECT_TRIPS * self._timeout_s)
+            limit_s = min(limit_s, CONNECT_TRIPS * self.timeout_us / 1e6)
         self._attempted = True
         self._reader, self.owed, self.unread = _new_reader(), 0, MORE
         self._waits_in_kernel = False

@@ -44,7 +44,7 @@ class RedisEngineSettings:
             raise BadValue("redis.prefix", self.prefix, "give up to 32 characters without a {")
         if self.redis.topology == FLEET:
             raise BadValue("engine", self.redis.kind, "name a Redis: a limiter keeps no values")
-        if self.wait and self.redis.timeout_us <= self.wait_us:
+        if self.wait and self.redis.timeout_us_max <= self.wait_us:
             raise BadValue("redis.wait_ms", self.wait_us / 1e3, "give less than timeout_ms")
 
 
