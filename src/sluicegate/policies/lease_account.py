@@ -39,6 +39,7 @@ class LeaseAccount:
         "granted_mru",
         "least_mru",
         "left_mru",
+        "lent_mru",
         "level_mru",
         "local",
         "need_mru",
@@ -56,6 +57,7 @@ class LeaseAccount:
         self.window = window  # the epoch that all of this is about
         self.level_mru = 0
         self.granted_mru = 0
+        self.lent_mru = 0  # in advance of a block that is late
         self.demand_mru = 0
         self.left_mru = -1  # of the whole quota, by the store's last answer; -1: none
         self.dry_mru = 0  # the store has less than this; 0: unknown
@@ -87,7 +89,7 @@ class LeaseAccount:
         self.window = window
         if self.level_mru > kept_mru:
             self.level_mru = kept_mru
-        self.granted_mru = self.demand_mru = self.dry_mru = 0
+        self.granted_mru = self.lent_mru = self.demand_mru = self.dry_mru = 0
         self.left_mru = -1
         self.local = False
         self.block_mru = 0
@@ -99,6 +101,21 @@ class LeaseAccount:
         Demand, price and delay have no influence on it.
         """
         self.local = True
+        more = self._fill_to_part(live)
+        self.lent_mru = 0
+        return more
+
+    def borrow(self, live: int) -> None:
+        """Refill likewise, but in advance of a block: `repay` takes it back."""
+        self.lent_mru += self._fill_to_part(live)
+
+    def repay(self) -> None:
+        """Take back what was lent; what was spent of it is owed."""
+        self.level_mru -= self.lent_mru
+        self.granted_mru -= self.lent_mru
+        self.lent_mru = 0
+
+    def _fill_to_part(self, live: int) -> int:
         more = self.part_mru(live) - self.granted_mru
         if more <= 0:
             return 0

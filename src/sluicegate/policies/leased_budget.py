@@ -20,8 +20,10 @@ twice that if it was spent in half the time, and never more than can be spent be
 at half of it the next is requested.
 
 *Without the store* (`detach_store`) each epoch brings share * quota, the share being what was
-obtained lately (`lease_account.py`). When it is back, what was filled here is spent first; for
-`RETURN_EPOCHS` more nobody leases beyond the share, because others may not know yet.
+obtained lately (`lease_account.py`). A caller whose block is late (`lend`) has the same in advance:
+when the block arrives, what was advanced is taken back, and a rest is owed. When the store is back,
+what was filled here is spent first; for `RETURN_EPOCHS` more nobody leases beyond the share,
+because others may not know yet.
 
 Latency and stress have no influence here. They raise the price, so a bucket drains faster; how much
 comes into it is the same.
@@ -339,9 +341,9 @@ class LeasedBudget:
         elif window == self._window:
             self._edge_us = max(self._edge_us, sent_us + rest_us)
             self._edge_late_us = min(self._edge_late_us, received_us + rest_us)
-        elif window != self._window - 1 or rest_us * 4 > epoch_us:
-            # A new epoch there, or its clock was set. One that is about to end is over here
-            # already: what it gave is void.
+        elif window != self._window - 1 or sent_us + rest_us > received_us:
+            # A new epoch there, or its clock was set, or the epoch began too early here: slow
+            # answers tell only roughly when it ends. If it has ended since, its block is void.
             self._begin(window, sent_us + rest_us, received_us + rest_us)
         account = self._find(request.caller)
         account.asking = False
@@ -353,6 +355,7 @@ class LeasedBudget:
                 self._request(account, MILLI)
             return
         self._granted_mru += granted_mru
+        account.repay()
         account.level_mru += granted_mru
         account.granted_mru += granted_mru
         account.left_mru = left_mru
@@ -370,6 +373,14 @@ class LeasedBudget:
         self._enter(account)
         if not account.local:
             self._filled_mru += account.fill(self._live)
+
+    def lend(self, caller: str, now_us: int) -> None:
+        """Advance its share to an account whose block is late; the block pays it back."""
+        account = self._find(caller)
+        self._advance(now_us)
+        self._enter(account)
+        if not account.local:
+            account.borrow(self._live)
 
     def renew(self, now_us: int) -> int:
         """Request first blocks if an epoch has begun; return the instant at which it ends."""

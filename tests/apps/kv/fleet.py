@@ -42,9 +42,13 @@ class FarStore:
         self.trip_us = trip_us
         self.down = False
         self.calls = 0
+        self.paused_us = 0  # it stands still for so long, at the beginning of each half second
+        self._clock = clock
 
     async def _trip(self) -> None:
         await pause_us(self.trip_us // 2)
+        if self.paused_us:
+            await pause_us(max(self.paused_us - self._clock() % 500_000, 0))
         if self.down:
             raise Unavailable("store", "gone")
 

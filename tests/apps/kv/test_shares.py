@@ -83,6 +83,47 @@ def test_nobody_within_its_quota_is_refused_because_the_store_is_slow() -> None:
     run(story)
 
 
+def test_caller_below_quota_is_not_refused_while_store_pauses() -> None:
+    """The store stands still 150 ms of each 500 ms; the caller spends 2% of its quota."""
+
+    async def story(loop: VirtualLoop) -> None:
+        store = FarStore(loop.now_us)
+        store.paused_us = 150_000
+        settings = LeasedBudgetSettings(quota_ru=10_000, live=3)
+        fleet = [Dispatcher(loop, store, settings, skew_us=skew) for skew in SKEWS]
+        for place, one in enumerate(fleet):
+            one.start()
+            one.offer("critical", 67, seed=place)
+        await pause_us(20 * EPOCH_US)
+        assert sum(one.shares.stats().lent for one in fleet) > 0
+        for one in fleet:
+            assert one.refused.total() == 0
+            assert not one.shares.stats().alone
+            await one.kill()
+
+    run(story)
+
+
+def test_fleet_keeps_quota_while_store_pauses() -> None:
+    """Callers that send more than their quota: what is lent is a share of it, not another one."""
+
+    async def story(loop: VirtualLoop) -> list[int]:
+        store = FarStore(loop.now_us)
+        fleet = fleet_of(loop, store)
+        offer(fleet, "big", (1_800, 900, 900))
+        await pause_us(5 * EPOCH_US)
+        store.paused_us = 150_000
+        await pause_us(20 * EPOCH_US)
+        for one in fleet:
+            await one.kill()
+        return [admitted(fleet, "big", epoch) for epoch in range(25)]
+
+    had = run(story)[6:]
+    assert sum(had) <= 1.1 * 1_000 * len(had)
+    assert max(had) <= 1_500
+    assert min(had) >= 700
+
+
 def test_all_callers_of_a_turn_are_asked_for_together() -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)
@@ -123,18 +164,18 @@ def test_the_last_share_is_kept_for_ten_minutes_without_the_store() -> None:
     assert sum(had[625:]) / 15 == pytest.approx(1_000, rel=0.05)
 
 
-def test_a_silent_store_keeps_nobody_waiting_for_longer_than_said() -> None:
+def test_silent_store_delays_request_by_bounded_wait_then_lends() -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us, trip_us=10_000_000)
         (one, *_) = fleet = fleet_of(loop, store)
         await pause_us(10)
         begun_us = loop.now_us()
         verdict = await one.ask("big", RU)
-        assert not verdict.allowed
+        assert verdict.allowed  # by its share
         assert loop.now_us() - begun_us <= 2 * SharesSettings().wait_us
-        assert one.shares.stats().waited_in_vain > 0
+        assert (one.shares.stats().waited_in_vain, one.shares.stats().lent) == (1, 1)
         await pause_us(SharesSettings().ask_timeout_us)
-        assert (await one.ask("big", RU)).allowed  # by its share
+        assert (await one.ask("big", RU)).allowed
         for each in fleet:
             await each.kill()
 

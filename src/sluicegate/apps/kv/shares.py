@@ -3,7 +3,8 @@
 The budget (`policies/leased_budget.py`) decides what to request and what to do with the result;
 this task carries both. All callers that lack units in one tick of the loop share a round; meanwhile
 the others wait for the next. A request that finds its budget empty may wait for the coming round,
-`wait_us` at most, and is then decided; at an epoch's edge nobody waits for anything else.
+`wait_us` at most. If the block is late then, the store is slow: the caller has its share in
+advance, as it has it without the store, and is not refused for what the store did not say.
 
 When a whole round goes unanswered, the budget is told that the store is gone. Then it is probed
 each `probe_us` by a request that takes nothing. A store that fails in part fails only the callers
@@ -42,7 +43,7 @@ class SharesSettings:
     """How blocks are requested."""
 
     # Of a request, for a round; 0: none waits. A busy store, or a busy machine, takes tens of
-    # milliseconds for a round trip, and whoever is refused meanwhile may have a whole quota.
+    # milliseconds for a round trip; beyond this the store counts as slow, and shares are lent.
     wait_us: int = 100_000
     ask_timeout_us: int = 250_000
     probe_us: int = 1_000_000
@@ -67,6 +68,7 @@ class SharesStats(NamedTuple):
     unanswered: int
     waited: int
     waited_in_vain: int
+    lent: int  # times that a caller had its share in advance
 
 
 @final
@@ -77,6 +79,7 @@ class Shares:
         "_alone",
         "_clock",
         "_edge_us",
+        "_lent",
         "_limits",
         "_loop",
         "_members",
@@ -120,7 +123,7 @@ class Shares:
         self._alone = False
         self._edge_us = self._probe_us = 0
         self._rounds = self._requested = self._unanswered = 0
-        self._waited = self._waited_in_vain = 0
+        self._waited = self._waited_in_vain = self._lent = 0
         if store is None:
             budget.detach_store(clock.now_us())
 
@@ -189,6 +192,7 @@ class Shares:
             self._unanswered,
             self._waited,
             self._waited_in_vain,
+            self._lent,
         )
 
     # Inside.
@@ -320,7 +324,9 @@ class Shares:
     def _give_up(self, caller: str, waiters: list[asyncio.Future[bool]]) -> None:
         if self._waiters.get(caller) is waiters:
             self._waited_in_vain += len(waiters)
-            self._wake(caller, False)
+            self._lent += 1
+            self.budget.lend(caller, self._clock.now_us())
+            self._wake(caller, True)
 
     def _wake(self, caller: str, answered: bool) -> None:
         for waiter in self._waiters.pop(caller, ()):
