@@ -366,7 +366,7 @@ class _Link:
         settings: RedisSettings,
         _: Chance,
     ) -> None:
-        self._timeout_us = settings.timeout_us
+        self._timeout_us = settings.timeout_us_max
         self.endpoint = endpoint
         self._cluster, self._source = cluster, source
         self._starts = cluster.machines[endpoint.host].starts

@@ -18,9 +18,7 @@ SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
     "sluicegate": (FLEET, False, False),
     "sluicegates": (FLEET, True, False),
 }
-# Longer than a Redis has: the service may have to wait for its own store first.
-TIMEOUT_US_DEFAULT: Final = 20_000
-_DEFAULTS: Final[dict[str, object]] = {"kind": "Sluicegate", "timeout_us": TIMEOUT_US_DEFAULT}
+_DEFAULTS: Final[dict[str, object]] = {"kind": "Sluicegate"}
 
 
 def is_service(url: str) -> bool:
