@@ -161,11 +161,50 @@ def test_what_is_down_is_an_alarm(board: dict[str, Any], words: str) -> None:
     assert of(dispatcher(), dispatcher(1.0, **board)) == ("alarm", words)
 
 
-def test_a_store_that_limiters_miss_is_an_alarm() -> None:
-    before = limiter(CRITICAL={"degraded_allowed": 0})
-    urgency, words = of(before, limiter(1.0, CRITICAL={"degraded_allowed": 20}))
+def limiter_on_store(at_s: float, late: int = 0, evicted: int = 0, **counts: int) -> dict[str, Any]:
+    watch = {"late": late, "evicted": evicted}
+    return {**limiter(at_s, CRITICAL=counts), "store_watch": watch}
+
+
+@pytest.mark.parametrize(
+    ("late", "state"), [(0, "does not answer"), (9, "answers too late")], ids=["dead", "slow"]
+)
+def test_uncounted_decisions_are_first_and_tell_slow_from_dead(late: int, state: str) -> None:
+    after = limiter_on_store(1.0, late, allowed=60, degraded_allowed=20)
+    gone = looked(None, None, "http://kv-2:7080")
+    found = sentence_of(pictured(looked(limiter_on_store(0.0), after), gone))
+    assert found.urgency is Urgency.ALARM
+    assert found.words == (
+        f"Limits are not enforced: 25.0% uncounted, 20/s; the store of counts {state}."
+    )
+
+
+def test_refusals_without_store_are_an_alarm_but_enforced() -> None:
+    after = limiter_on_store(1.0, degraded_refused=20)
+    urgency, words = of(limiter_on_store(0.0), after)
     assert urgency == "alarm"
     assert "20/s are decided by the failure policies" in words
+
+
+def test_evicted_counters_are_an_alarm() -> None:
+    urgency, words = of(limiter_on_store(0.0), limiter_on_store(1.0, evicted=30, allowed=60))
+    assert urgency == "alarm"
+    assert words.startswith("The store of counts drops counters, 30/s")
+
+
+def test_uncounted_decisions_come_before_stopped_rules() -> None:
+    opening = {
+        "id": "a1", "rule": "play", "key": "*", "until_us": START_US + 60 * SECOND_US,
+        "opened_at_us": START_US, "by": "ann", "why": "the rule is wrong",
+    }  # fmt: skip
+    after = limiter_on_store(1.0, degraded_allowed=20)
+    state = {**after, "glass": {"openings": [opening]}}
+    words = sentence_of(pictured(looked(limiter_on_store(0.0), state))).words
+    assert words.startswith("Limits are not enforced: 100.0% uncounted, 20/s;")
+    assert words.endswith(
+        "An operator stopped rule 'play' for every key, by ann (the rule is "
+        "wrong); it ends by itself."
+    )
 
 
 def test_who_does_not_answer_stands_above_all() -> None:

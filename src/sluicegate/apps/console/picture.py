@@ -148,6 +148,9 @@ class FleetPicture:
     cells: tuple[PriceCell, ...] = ()
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
+    uncounted: float = 0.0  # of those, admitted
+    late: float = 0.0  # answers of the store after their time-out
+    evicted: float = 0.0  # counters that the store dropped
     openings: tuple[Opening, ...] = ()  # what is not enforced just now (break-glass)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     letters: tuple[LetterReading, ...] = ()
@@ -240,6 +243,9 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         cells=tuple(cell for one in readings for cell in one.cells),
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
+        uncounted=sum(one.uncounted for one in readings),
+        late=sum(one.late for one in readings),
+        evicted=sum(one.evicted for one in readings),
         openings=tuple(openings.values()),
         dead_letters=_sums(one.dead_letters for one in readings),
         letters=tuple(
@@ -267,6 +273,9 @@ class _NodeReading:
     cells: list[PriceCell] = field(default_factory=list)
     gate: GateReading | None = None
     degraded: float = 0.0
+    uncounted: float = 0.0
+    late: float = 0.0
+    evicted: float = 0.0
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
     cluster: NodeSample | None = None
@@ -388,7 +397,12 @@ def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
         reading.flows[name] = _flow(name, admitted, refused)
         for reason, rate in refused.items():
             reading.reasons[reason] = reading.reasons.get(reason, 0.0) + rate
+        reading.uncounted += rates.get("degraded_allowed", 0.0)
         reading.degraded += rates.get("degraded_allowed", 0.0) + rates.get("degraded_refused", 0.0)
+    watch = state.get("store_watch") or {}
+    watched = {} if before is None else before.get("store_watch") or {}
+    reading.late = per_s(before, state, watched.get("late", 0), watch.get("late", 0))
+    reading.evicted = per_s(before, state, watched.get("evicted", 0), watch.get("evicted", 0))
     gate = state.get("gate")
     if gate is not None:
         shed = tuple(float(share) for share in gate["shares"])

@@ -50,6 +50,8 @@ def sentence_of(picture: FleetPicture) -> Sentence:
     besides = "" if said.urgency is Urgency.CALM else f" {said.words}"
     one, more = openings[0], f", and {len(openings) - 1:,} more" if openings[1:] else ""
     stopped = f"{one.about()}, by {one.by} ({one.why}){more}; it ends by itself"
+    if picture.uncounted > 0:  # worse, since no operator decided it
+        return said._replace(words=f"{said.words} An operator stopped {stopped}.")
     words = f"Limits are not enforced everywhere: {stopped}.{besides}"
     return Sentence(Urgency.ALARM, words, "emergency")
 
@@ -108,11 +110,33 @@ def _engine(picture: FleetPicture) -> Sentence | None:
     return None
 
 
+def _uncounted(picture: FleetPicture) -> Sentence | None:
+    """Return what is admitted without being counted: nothing is worse for a limiter."""
+    if not picture.uncounted > 0:
+        return None
+    share = picture.uncounted / max(picture.admitted + picture.refused, picture.uncounted)
+    words = (
+        f"Limits are not enforced: {share:.1%} uncounted, {per_second(picture.uncounted)}; "
+        f"the store of counts {_store_state(picture)}."
+    )
+    return Sentence(Urgency.ALARM, words, "nodes")
+
+
+def _store_state(picture: FleetPicture) -> str:
+    return "answers too late" if picture.late > 0 else "does not answer"
+
+
 def _store(picture: FleetPicture) -> Sentence | None:
     if picture.degraded > 0:
         words = (
-            f"The store of counts does not answer: {per_second(picture.degraded)} are decided "
-            "by the failure policies of their rules."
+            f"The store of counts {_store_state(picture)}: {per_second(picture.degraded)} are "
+            "decided by the failure policies of their rules."
+        )
+        return Sentence(Urgency.ALARM, words, "nodes")
+    if picture.evicted > 0:
+        words = (
+            f"The store of counts drops counters, {per_second(picture.evicted)}: their limits "
+            "admit more; it needs more memory and maxmemory-policy noeviction."
         )
         return Sentence(Urgency.ALARM, words, "nodes")
     store = picture.dispatchers.get("store") or {}
@@ -255,6 +279,7 @@ def _account(picture: FleetPicture) -> Sentence | None:
 
 
 _RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
+    _uncounted,
     _silent,
     _engine,
     _store,
