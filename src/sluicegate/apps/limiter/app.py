@@ -29,6 +29,7 @@ from sluicegate.apps.limiter.rule_search import RuleSearch
 from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.limiter.status import LimiterStatus
+from sluicegate.apps.limiter.store_watch import StoreWatch
 from sluicegate.apps.limiter.throttle import RemoteThrottle, Throttle
 from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
@@ -73,8 +74,6 @@ from sluicegate.telemetry.prometheus import MetricFamily, gauge
 from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
 from sluicegate.telemetry.store_metrics import StoreMetrics
 
-# A check is answered within 20 ms, Envoy's own time-out; so the store has this long.
-STORE_TIMEOUT_US: Final = 5_000
 # What gRPC health answers for: all of it, the name that meshes configure, and each service.
 SERVICES: Final = (
     "",
@@ -85,6 +84,7 @@ SERVICES: Final = (
 BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
 SHEDS: Final = "sheds"  # the name of the mark of limiters that shed
 Connects = tuple[Callable[[], Awaitable[None]], ...]
+Shared = tuple[SharedMark, StoreWatch]
 _log: Final = logging.getLogger("sluicegate.limiter")
 
 
@@ -115,14 +115,17 @@ class LimiterApp(App[LimiterSettings]):
         spans = None if self.tracing is None else self.tracing.decisions
         self.ledger = ServiceLedger(self.service_metrics, self.ring, box, spans)
         self.gate = _gate(settings)
-        self.store, self.limiter, self.throttle, self._connects, mark = _stores(
+        self.store, self.limiter, self.throttle, self._connects, shared = _stores(
             settings,
             self.store_metrics
             if self.tracing is None
             else ObserverGroup(self.store_metrics, self.tracing.round_trips),
         )
         self.fleet: FleetState | None = None
-        if mark is not None:
+        self.store_watch = StoreWatch()
+        self._watches_store = shared is not None
+        if shared is not None:
+            mark, self.store_watch = shared
             node = f"{settings.node or socket.gethostname()}-{worker.number}"
             self.fleet = FleetState(self.gate, mark, node, self.clock)
         self.limiter.pin()
@@ -168,6 +171,8 @@ class LimiterApp(App[LimiterSettings]):
             self.background.start("monitor", monitor.run)
         if self.fleet is not None:
             self.background.start("fleet", self.fleet.run)
+        if self._watches_store:
+            self.background.start("store", self.store_watch.run)
 
     async def close(self) -> None:
         """Close the parts, the last that was made first."""
@@ -296,6 +301,8 @@ class LimiterApp(App[LimiterSettings]):
             parts["gate"] = self.gate.stats
         if self.fleet is not None:
             parts["fleet"] = self.fleet.state
+        if self._watches_store:
+            parts["store_watch"] = self.store_watch.state
         if self.follower is not None:
             parts["glass"] = self.follower.state
         if self.dead_letters is not None:
@@ -309,6 +316,7 @@ class LimiterApp(App[LimiterSettings]):
         trial_rules = self.trial_rules
         yield from self.service_metrics.families()
         yield from self.store_metrics.families()
+        yield from self.store_watch.metrics()
         yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
         yield from of_mesh(
             self.mesh.stats(), () if trial_rules is None else trial_rules.mesh.stats()
@@ -391,23 +399,23 @@ def _gate_settings(settings: LimiterSettings) -> GateSettings:
 
 def _stores(
     settings: LimiterSettings, observer: Observer
-) -> tuple[Store, Limiter, Throttle, Connects, SharedMark | None]:
+) -> tuple[Store, Limiter, Throttle, Connects, Shared | None]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
         return store, limiter, Throttle(now_us, settings.keys_max, None, failure), (), None
-    store, throttle, connects, mark = _open_redis(settings.store, observer)
+    store, throttle, connects, shared = _open_redis(settings.store, observer)
     limiter = Limiter(
         open_store=lambda: store,
         failure=failure,
         keys_max=settings.keys_max,
         observer=observer,
     )
-    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects, mark
+    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects, shared
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects, SharedMark]:
+def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects, Shared]:
     # Here, because memory needs none of it and no package for it.
     from sluicegate.stores.redis.settings import parse_url, schemes_text  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -416,10 +424,11 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     if not url.startswith(("redis", "valkey", "unix")):
         scheme = url.partition(":")[0] + ":..."
         raise BadValue("--store", scheme, f"give memory:, or begin it with {schemes_text()}")
-    redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
+    redis = parse_url(url)
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    return store, throttle, (store.connect, throttle.connect), store.mark(SHEDS)
+    watch = StoreWatch(store.evictions, lambda: [*store.paths, *throttle.paths])
+    return store, throttle, (store.connect, throttle.connect), (store.mark(SHEDS), watch)
 
 
 def _mesh_settings(settings: LimiterSettings) -> MeshSettings:

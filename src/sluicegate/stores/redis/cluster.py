@@ -10,19 +10,19 @@ a replica may have taken over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.policies.path_timeout import PathTimeout
-from sluicegate.stores.redis.connection import RedisCall, RedisClient
+from sluicegate.stores.redis.connection import RedisCall, RedisClient, Reply
 from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.slots import SLOTS, SlotRange, parse_ranges, slot_of_all
 from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
-from sluicegate.wire.resp import MOVED, ErrorReply
+from sluicegate.wire.resp import MOVED, ErrorReply, Part
 
 
 @final
@@ -59,6 +59,10 @@ class ClusterClient(RedisClient):
         """Write what was sent in this tick now."""
         for node in self._nodes.values():
             node.push()
+
+    def call_each(self, *parts: Part) -> Mapping[str, asyncio.Future[Reply]]:
+        """Send one command to each master."""
+        return {node.what: node.call(*parts) for node in [*self._nodes.values()]}
 
     @property
     def paths(self) -> Sequence[PathTimeout]:

@@ -9,10 +9,11 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
-Time-outs follow the path (`policies/path_timeout.py`) and cost one timer a connection. Calls of one tick share an instant, and the timer looks only
-at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
-time-outs after its write. A tick in which the program itself was late is given a chance to read
-what has come in the meantime before anything is called late.
+Time-outs follow the path (`policies/path_timeout.py`) and cost one timer a connection. Calls of one
+tick share an instant, and the timer looks only at the oldest; it sweeps at most four times in a
+time-out, so a call fails between 1 and 1.25 time-outs after its write. A tick in which the program
+itself was late is given a chance to read what has come in the meantime before anything is called
+late.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
@@ -138,6 +139,10 @@ class RedisClient(ABC):
     @abstractmethod
     def push(self) -> None:
         """Write what was sent in this tick of the loop now, and not at its end."""
+
+    @abstractmethod
+    def call_each(self, *parts: Part) -> Mapping[str, asyncio.Future[Reply]]:
+        """Send one command to each node in use; the calls by the nodes' names."""
 
     @property
     @abstractmethod

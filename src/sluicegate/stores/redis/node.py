@@ -23,7 +23,7 @@ Nothing here knows where else a key might be; that is the topology's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
@@ -60,6 +60,7 @@ from sluicegate.wire.resp import (
     NOT_MASTER,
     NOT_NOW,
     ErrorReply,
+    Part,
     command,
     error_reply,
 )
@@ -159,6 +160,10 @@ class RedisNode(RedisClient):
     def state(self) -> str:
         """For people: the breaker's state, or that there is no connection."""
         return STATES[self._breaker.state] if self._connection else "not connected"
+
+    def call_each(self, *parts: Part) -> Mapping[str, asyncio.Future[Reply]]:
+        """Send one command to this node."""
+        return {self.what: self.call(*parts)}
 
     @property
     def paths(self) -> Sequence[PathTimeout]:

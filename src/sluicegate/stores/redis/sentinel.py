@@ -9,19 +9,19 @@ that the old master acknowledged and had not copied is lost with it: that is how
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.policies.path_timeout import PathTimeout
-from sluicegate.stores.redis.connection import RedisCall, RedisClient
+from sluicegate.stores.redis.connection import RedisCall, RedisClient, Reply
 from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
-from sluicegate.wire.resp import DENIED, ErrorReply
+from sluicegate.wire.resp import DENIED, ErrorReply, Part
 
 _MASTER: Final = b"master"
 
@@ -53,6 +53,10 @@ class SentinelClient(RedisClient):
         """Write what was sent in this tick now."""
         if self._node is not None:
             self._node.push()
+
+    def call_each(self, *parts: Part) -> Mapping[str, asyncio.Future[Reply]]:
+        """Send one command to the master."""
+        return {} if self._node is None else self._node.call_each(*parts)
 
     @property
     def paths(self) -> Sequence[PathTimeout]:

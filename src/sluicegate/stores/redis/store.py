@@ -11,7 +11,7 @@ limits of one entity share a slot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
@@ -20,6 +20,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.batch import BatchStats, ChargeGroup, ScriptBatches
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.counters import (
@@ -28,6 +29,7 @@ from sluicegate.stores.redis.counters import (
     counter_for,
 )
 from sluicegate.stores.redis.errors import as_unavailable
+from sluicegate.stores.redis.eviction import Eviction, read_evictions
 from sluicegate.stores.redis.mark import RedisMark
 from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.settings import CLUSTER, WINDOWS, RedisSettings, parse_url
@@ -120,6 +122,16 @@ class RedisStore:
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-outs of the servers in use."""
+        return self._client.paths
+
+    async def evictions(self) -> Mapping[str, Eviction]:
+        """Whether its servers evict keys, by their names."""
+        assert not isinstance(self._client, ThreadClient)
+        return await read_evictions(self._client)
 
     def mark(self, name: str) -> RedisMark:
         """A word that all who share this store leave each other under that name."""

@@ -12,7 +12,7 @@ slot of a cluster. A request whose waiter is gone before it leaves is not sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
@@ -20,6 +20,7 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels import cell_throttle
+from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.batch import Disagreement
 from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, Reply, key_of
@@ -150,6 +151,11 @@ class RedisThrottle:
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
+
+    @property
+    def paths(self) -> Sequence[PathTimeout]:
+        """The time-outs of the servers in use."""
+        return self._client.paths
 
     def throttle(self, ask: ThrottleRequest) -> asyncio.Future[ThrottleResponse]:
         """Decide and count; await the answer, or `Unavailable`. BadValue at once for no rate."""
