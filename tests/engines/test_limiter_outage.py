@@ -2,7 +2,7 @@
 
 `h2load` asks a real `sluicegate limiter` at a steady rate and writes down how long each answer
 took. It runs alone, and what was answered while the machine itself stalled is left out: time-outs
-of milliseconds are timed. A run in which that is too much is played again. Ten minutes where the
+are timed. A run in which that is too much is played again. Ten minutes where the
 proofs are wanted in full, else a part of one.
 """
 
@@ -24,7 +24,7 @@ from tests.prove.test_limiter_service import CLIENTS, PLENTY, h2load, mesh_reque
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
-LATE_US = 10_000
+LATE_US = 200_000  # as Envoy waits, in the configuration that is shipped
 LATE_SHARE_MAX = 0.0001
 LEFT_OUT_SHARE_MAX = 0.1
 TRIES_MAX = 3
@@ -41,7 +41,7 @@ class Answers:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.late_us)} of {self.count} took more than 10 ms, beside {self.left_out} "
+            f"{len(self.late_us)} of {self.count} took more than 200 ms, beside {self.left_out} "
             f"while the machine stalled: {sorted(self.late_us)[-10:]} us"
         )
 
@@ -49,7 +49,7 @@ class Answers:
 @pytest.mark.engine
 @pytest.mark.alone
 @needs("h2load")
-def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
+def test_answers_come_within_envoys_timeout_while_redis_fails(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     for _ in range(TRIES_MAX):
@@ -63,10 +63,10 @@ def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
 @pytest.mark.engine
 @pytest.mark.alone
 @needs("h2load")
-def test_a_limiter_that_waits_longer_for_its_redis_is_found_late(
+def test_limiter_that_waits_longer_for_its_redis_is_found_late(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    answers = ask_while_it_fails(tmp_path, redis_server, 8, "?socket_timeout=0.012")
+    answers = ask_while_it_fails(tmp_path, redis_server, 8, "?timeout_ms=300")
     assert len(answers.late_us) > 10 * LATE_SHARE_MAX * answers.count, str(answers)
 
 

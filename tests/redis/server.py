@@ -58,7 +58,7 @@ class RedisServer(RedisMembers):
 
     @property
     def patient_url(self) -> str:
-        """For tests that are about something else than the 10 ms that a store waits by default."""
+        """For tests that are about something else than the time-out of a store."""
         return f"{self.url}{'&' if '?' in self.url else '?'}timeout_ms=20000"
 
     def __enter__(self) -> Self:

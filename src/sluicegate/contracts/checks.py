@@ -234,6 +234,19 @@ class MeshResponse:
         self.body = body
 
 
+def is_unmatched_check(response: CheckResponse) -> bool:
+    """Return whether no rule matched, so the request was admitted without being counted."""
+    return not response.decision.rule_id and response.decision.allowed
+
+
+def is_unmatched_mesh(response: MeshResponse) -> bool:
+    """Return whether no descriptor has a rule; one decided without the store has a mark."""
+    for status in response.statuses:
+        if status.limit is not None or status.over or status.remaining:
+            return False
+    return not response.over and not response.request_headers
+
+
 class RateLimits(Protocol):
     """A rate-limit service, as the doors call it. `by` is the caller's identity."""
 

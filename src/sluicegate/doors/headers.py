@@ -41,6 +41,8 @@ LEGACY_REMAINING: Final = "x-ratelimit-remaining"
 LEGACY_RESET: Final = "x-ratelimit-reset"
 RETRY_AFTER: Final = "retry-after"
 ERROR: Final = "x-ratelimit-error"
+RULE: Final = "x-ratelimit-rule"
+NO_RULE: Final = "none"  # its value where no rule matched, so nothing was counted
 
 _SECOND_US: Final = 1_000_000
 _RAW_NAMES: Final = frozenset(

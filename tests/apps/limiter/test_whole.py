@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -24,6 +28,7 @@ from tests.engines.child import free_port, until
 from tests.test_docs import readme_block
 
 PLAYBACK = "/api/v1/playback"
+NOWHERE = {"user_id": "dan", "resource_path": "/nowhere/at/all"}
 
 
 def mesh_ask(user: str, domain: str = "shop") -> rls_pb2.RateLimitRequest:
@@ -93,6 +98,56 @@ def test_envoys_question_is_answered(limiter: LimiterProcess) -> None:
             stub.ShouldRateLimit(mesh_ask("bob", domain=""))
         assert caught.value.code() is grpc.StatusCode.UNKNOWN
         assert caught.value.details() == "rate limit domain must not be empty"
+
+
+def test_check_without_rule_is_marked_counted_and_logged(limiter: LimiterProcess) -> None:
+    """In each protocol; what a rule applies to has no such mark."""
+    before = limiter.metric("sluicegate_limiter_unmatched_total", question="check")
+    for query in ("", "?status=http", "?status=auth"):
+        assert rule_header(limiter, f"/v1/check{query}", NOWHERE) == "none"
+    assert limiter.check("dan", "/nowhere/at/all")["rule_id"] == ""
+    assert limiter.metric("sluicegate_limiter_unmatched_total", question="check") == before + 4
+    log = limiter.log.read_text()
+    assert log.count("no rule matches a check of resource_path '/nowhere/'") == 1
+    known = {"user_id": "known", "resource_path": PLAYBACK}
+    assert rule_header(limiter, "/v1/check?status=http", known) is None
+
+
+def test_mesh_request_without_rule_is_marked(limiter: LimiterProcess) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
+        stub = rls_pb2_grpc.RateLimitServiceStub(channel)
+        unmatched = stub.ShouldRateLimit(mesh_ask("bob", domain="misspelt"))
+        matched = stub.ShouldRateLimit(mesh_ask("carl"))
+    marks = [
+        {header.key: header.value for header in answer.request_headers_to_add}
+        for answer in (unmatched, matched)
+    ]
+    assert [one.get("x-ratelimit-rule") for one in marks] == ["none", None]
+    assert [one["x-sluicegate-answered"] for one in marks] == ["1", "1"]
+    entries = [{"entries": [{"key": "user", "value": "bob"}]}]
+    ask = {"domain": "misspelt", "descriptors": entries}
+    assert rule_header(limiter, "/json", ask) == "none"
+    assert rule_header(limiter, "/json", {**ask, "domain": "edge"}) is None
+    assert "'misspelt: user'" in limiter.log.read_text()
+
+
+def test_request_of_readme_is_counted(limiter: LimiterProcess) -> None:
+    words = shlex.split(readme_block("bash", "curl localhost:7070/json"))
+    ask = json.loads(words[words.index("-d") + 1])
+    ask["descriptors"][0]["entries"][0]["value"] = "reader"  # another test asks about ann
+    answers = [limiter.ask("/json", ask) for _ in range(2)]
+    assert [status for status, _ in answers] == [200, 200]
+    left = [answer["statuses"][0]["limitRemaining"] for _, answer in answers]
+    assert left[0] - left[1] == 1
+
+
+def rule_header(limiter: LimiterProcess, path: str, body: object) -> str | None:
+    connection = http.client.HTTPConnection("127.0.0.1", limiter.port, timeout=30)
+    with closing(connection):
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.headers.get("X-RateLimit-Rule")
 
 
 def test_health_is_told_for_the_service_by_name(limiter: LimiterProcess) -> None:

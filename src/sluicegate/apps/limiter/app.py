@@ -22,6 +22,7 @@ from sluicegate.apps.limiter.metrics import (
     of_gate,
     of_mesh,
     of_rules,
+    of_unmatched,
 )
 from sluicegate.apps.limiter.monitor import Monitor
 from sluicegate.apps.limiter.namespaced_store import NamespacedStore
@@ -58,6 +59,7 @@ from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.rules.unmatched import UnmatchedRequests
 from sluicegate.service.app import App, GrpcServices, Site
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
@@ -133,6 +135,7 @@ class LimiterApp(App[LimiterSettings]):
         if settings.glass:
             self.follower = follow(settings.glass, clock=self.clock)
         self.glass = None if self.follower is None else self.follower.glass
+        self.unmatched = UnmatchedRequests()
         self.mesh, self.checker = self._deciders(self.ledger)
         self.service = LimiterService(
             self.mesh,
@@ -238,8 +241,11 @@ class LimiterApp(App[LimiterSettings]):
     def _deciders(self, ledger: ServiceLedger) -> tuple[Mesh, Checker]:
         """What decides by Envoy's rules and by our own, and records in this ledger."""
         bounds = _mesh_settings(self.settings)
-        mesh = Mesh(self.limiter, self.gate, ledger, settings=bounds, glass=self.glass)
-        return mesh, Checker(self.limiter, self.gate, ledger, glass=self.glass)
+        glass, unmatched = self.glass, self.unmatched
+        mesh = Mesh(
+            self.limiter, self.gate, ledger, settings=bounds, glass=glass, unmatched=unmatched
+        )
+        return mesh, Checker(self.limiter, self.gate, ledger, glass=glass, unmatched=unmatched)
 
     def _trial_rules(self) -> TrialRules:
         """What decides for those on trial, made when the first trial begins."""
@@ -321,6 +327,7 @@ class LimiterApp(App[LimiterSettings]):
         yield from of_mesh(
             self.mesh.stats(), () if trial_rules is None else trial_rules.mesh.stats()
         )
+        yield of_unmatched(self.unmatched)
         yield from self.rules.metrics(self.clock.now_us())
         if self.capture is not None:
             yield from of_capture(self.capture.stats())

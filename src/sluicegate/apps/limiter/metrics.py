@@ -12,6 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
 from sluicegate.policies.utilization_gate import GateStats
 from sluicegate.rules.mesh.rule_stats import RuleStatsValues
+from sluicegate.rules.unmatched import UnmatchedRequests
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.shadow.capture.recorder import CaptureStats
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
@@ -58,6 +59,16 @@ def of_mesh(
             counts[one.key] = counts.get(one.key, 0) + getattr(one, field)
         samples = [MetricSample("_total", (("rule", key),), count) for key, count in counts.items()]
         yield MetricFamily(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
+
+
+def of_unmatched(unmatched: UnmatchedRequests) -> MetricFamily:
+    """Requests that no rule applied to."""
+    samples = [
+        MetricSample("_total", (("question", name),), count)
+        for name, count in (("check", unmatched.checks), ("mesh", unmatched.mesh))
+    ]
+    meaning = "Requests that no rule matched: allowed and not counted."
+    return MetricFamily("sluicegate_limiter_unmatched", "counter", "", meaning, samples)
 
 
 def of_gate(stats: GateStats) -> Iterable[MetricFamily]:

@@ -14,9 +14,16 @@ from collections.abc import Awaitable, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.access import Grant, Identity
-from sluicegate.contracts.checks import MaybeAwaitable, MeshRequest, MeshResponse, RateLimits
+from sluicegate.contracts.checks import (
+    MaybeAwaitable,
+    MeshRequest,
+    MeshResponse,
+    RateLimits,
+    is_unmatched_mesh,
+)
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, UnaryMethod
+from sluicegate.doors.headers import NO_RULE, RULE
 from sluicegate.wire.mesh_messages import (
     MESH_BOUNDS,
     MeshBounds,
@@ -28,6 +35,7 @@ from sluicegate.wire.mesh_messages import (
 SHOULD_RATE_LIMIT: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 ANSWERED: Final = ("x-sluicegate-answered", "1")
+UNMATCHED: Final = (RULE, NO_RULE)  # beside it, where no descriptor has a rule
 NO_DOMAIN: Final = "rate limit domain must not be empty"
 NO_DESCRIPTORS: Final = "rate limit descriptor list must not be empty"
 
@@ -36,7 +44,7 @@ NO_DESCRIPTORS: Final = "rate limit descriptor list must not be empty"
 class MeshServicer:
     """Answers Envoy's one question."""
 
-    __slots__ = ("bounds", "mark", "service")
+    __slots__ = ("bounds", "mark", "mark_unmatched", "service")
 
     def __init__(
         self, service: RateLimits, bounds: MeshBounds = MESH_BOUNDS, *, marks: bool = False
@@ -44,6 +52,7 @@ class MeshServicer:
         self.service = service
         self.bounds = bounds
         self.mark = encode_mark([ANSWERED]) if marks else b""
+        self.mark_unmatched = encode_mark([ANSWERED, UNMATCHED]) if marks else b""
 
     @property
     def unary(self) -> Mapping[str, UnaryMethod]:
@@ -63,15 +72,18 @@ class MeshServicer:
         except BadValue as error:
             raise known_error(request, error) from None
         if isinstance(response, MeshResponse):
-            return encode_mesh_response(response, self.mark)
-        return _later(request, response, self.mark)
+            return self._encode(response)
+        return self._later(request, response)
 
+    async def _later(self, request: MeshRequest, response: Awaitable[MeshResponse]) -> bytes:
+        try:
+            return self._encode(await response)
+        except BadValue as error:
+            raise known_error(request, error) from None
 
-async def _later(request: MeshRequest, response: Awaitable[MeshResponse], mark: bytes) -> bytes:
-    try:
-        return encode_mesh_response(await response, mark)
-    except BadValue as error:
-        raise known_error(request, error) from None
+    def _encode(self, response: MeshResponse) -> bytes:
+        unmatched = is_unmatched_mesh(response)
+        return encode_mesh_response(response, self.mark_unmatched if unmatched else self.mark)
 
 
 def known_error(request: MeshRequest, error: BadValue) -> BadValue | GrpcError:

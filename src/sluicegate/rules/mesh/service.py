@@ -58,6 +58,7 @@ from sluicegate.rules.mesh.rule import Counting, MeshRule, Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.rule_stats import RuleStats, RuleStatsTable, RuleStatsValues
 from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.unmatched import UnmatchedRequests
 
 COST_MAX: Final = 1 << 53
 _UNMATCHED: Final = MeshResponse(False, (NO_LIMIT,))
@@ -82,6 +83,7 @@ class Mesh:
         "_overrides",
         "_short",
         "_stats_table",
+        "_unmatched",
         "book",
         "domains_not_found",
         "globally_shadowed",
@@ -97,6 +99,7 @@ class Mesh:
         settings: MeshSettings | None = None,
         book: MeshRuleSet | None = None,
         glass: Glass | None = None,
+        unmatched: UnmatchedRequests | None = None,
     ) -> None:
         self.settings: Final = settings or MeshSettings()
         self.book = book
@@ -106,6 +109,7 @@ class Mesh:
         self._gate: Final = gate
         self._glass: Final = glass
         self._ledger: Final = ledger
+        self._unmatched: Final = unmatched
         self._local: Final = limiter.local
         self._each: Final = self.settings.semantics is Semantics.ENVOY
         self._cache: OverLimitCache | None = None
@@ -202,9 +206,14 @@ class Mesh:
         return mark_degraded(response, closed=status.over) if decision.degraded else response
 
     def _respond_unmatched(self, request: MeshRequest) -> MeshResponse:
+        self._note_unmatched(request)
         if not self.settings.metadata:
             return _UNMATCHED
         return self._response_of(request, False, [NO_LIMIT], [None])
+
+    def _note_unmatched(self, request: MeshRequest) -> None:
+        if self._unmatched is not None:
+            self._unmatched.note_mesh(request.domain, request.descriptors[0].entries)
 
     # Any request.
 
@@ -212,6 +221,8 @@ class Mesh:
         self, request: MeshRequest, book: MeshRuleSet, now_us: int
     ) -> MeshResponse:
         rules = self.rules_of(request, book)
+        if rules.count(None) == len(rules):
+            self._note_unmatched(request)
         states: list[DescriptorState] = []
         state_by_place: list[DescriptorState | None] = []
         for descriptor, rule in zip(request.descriptors, rules, strict=True):

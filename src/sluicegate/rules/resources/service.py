@@ -46,6 +46,7 @@ from sluicegate.rules.resources.leases import (
 from sluicegate.rules.resources.paths import Rules, plain_path
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET, ResourceRuleSet
+from sluicegate.rules.unmatched import UnmatchedRequests
 from sluicegate.stores.memory.joint import binding
 from sluicegate.system import SystemChance
 from sluicegate.wire.text import shorten
@@ -93,6 +94,7 @@ class Checker:
         "_limiter",
         "_local",
         "_requests_max",
+        "_unmatched",
         "_weight_max",
         "book",
     )
@@ -110,6 +112,7 @@ class Checker:
         leases_max: int = LEASES_MAX,
         chance: Chance | None = None,
         glass: Glass | None = None,
+        unmatched: UnmatchedRequests | None = None,
     ) -> None:
         for name, binding_rule in (
             ("weight_max", weight_max),
@@ -125,6 +128,7 @@ class Checker:
         self._gate = gate
         self._glass = glass
         self._ledger = ledger
+        self._unmatched = unmatched
         self._weight_max = weight_max
         self._requests_max = requests_max
         self._lease_us_max = lease_us_max
@@ -144,7 +148,7 @@ class Checker:
         overridden = self._leave_out_overridden(resolved, now_us)
         rules = resolved.rules
         if not rules:
-            decision = _admit_unlimited() if overridden is None else _override(overridden)
+            decision = self._admit(resolved) if overridden is None else _override(overridden)
             return self._record(request, resolved, overridden, decision, now_us)
         if not self._local:
             return self._check_remote(request, resolved, now_us)
@@ -261,7 +265,7 @@ class Checker:
             # Each is checked, so that enforcement is back when the glass is whole again.
             return LeaseResponse(NOT_KEPT, 0, 0, await _one_of(self.peek(request, now_us)))
         if not resolved.rules:
-            response = self._record(request, resolved, None, _admit_unlimited(), now_us, units)
+            response = self._record(request, resolved, None, self._admit(resolved), now_us, units)
             return LeaseResponse(NOT_KEPT, units, self._lease_us_max, response)
         left = units
         # What a penalty makes dear is checked each time, so that it ends when the penalty does.
@@ -351,6 +355,12 @@ class Checker:
         """What applies to a request by the rule set in force; `BadValue` if it is invalid."""
         self._examine(request)
         return resolve(self.book, request)
+
+    def _admit(self, resolved: ResolvedRequest) -> Decision:
+        """Admit what no rule applies to."""
+        if self._unmatched is not None:
+            self._unmatched.note_check(resolved.path, len(self.book))
+        return _admit_unlimited()
 
     def _leave_out_overridden(self, resolved: ResolvedRequest, now_us: int) -> ResourceRule | None:
         """Leave out the rules that the glass is broken for, and return the first of them."""

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshResponse
+from sluicegate.contracts.checks import (
+    CheckRequest,
+    CheckResponse,
+    MeshResponse,
+    is_unmatched_check,
+    is_unmatched_mesh,
+)
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.doors.headers import (
     ERROR,
     INTEGER_MAX,
+    NO_RULE,
     POLICY,
     RATELIMIT,
     RETRY_AFTER,
+    RULE,
     quote,
     retry_after_s,
 )
@@ -31,6 +39,7 @@ PRIORITY: Final = b"x-sluicegate-priority"
 # What a check never needs to know.
 _SECRET: Final = frozenset((b"authorization", b"cookie", b"proxy-authorization"))
 _DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
+_UNMATCHED: Final = (RULE.encode(), NO_RULE.encode())
 
 
 # Writing.
@@ -51,6 +60,8 @@ def _plain(answer: CheckResponse) -> HttpReply:
     body = check_json.check_response_to_json(answer)
     if answer.decision.degraded:
         return HttpReply(200, body, JSON, (_DEGRADED,))
+    if is_unmatched_check(answer):
+        return HttpReply(200, body, JSON, (_UNMATCHED,))
     return HttpReply(200, body)
 
 
@@ -83,6 +94,8 @@ def _fields_of(answer: CheckResponse) -> Headers:
             fields.append((RATELIMIT.encode(), f"{name};r={remaining}{after}".encode()))
     if decision.degraded:
         fields.append(_DEGRADED)
+    elif is_unmatched_check(answer):
+        fields.append(_UNMATCHED)
     if not decision.allowed:
         seconds = retry_after_s(decision)
         if seconds > 0:
@@ -97,7 +110,10 @@ def batch_reply(answers: Sequence[CheckResponse]) -> HttpReply:
 
 def mesh_reply(answer: MeshResponse) -> HttpReply:
     """200 or 429, as a mesh reads it."""
-    return HttpReply(429 if answer.over else 200, mesh_json.mesh_response_to_json(answer))
+    body = mesh_json.mesh_response_to_json(answer)
+    if is_unmatched_mesh(answer):
+        return HttpReply(200, body, JSON, (_UNMATCHED,))
+    return HttpReply(429 if answer.over else 200, body)
 
 
 # Reading.

@@ -1,0 +1,145 @@
+"""A limiter at its defaults on a Redis that is slow, gone or full."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from tests.apps.limiter.process import LimiterProcess, rules_file
+from tests.engines.child import until
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+RULES = """\
+version: 1
+rules:
+  - {rule_id: all, resource_path: "/*", limit: 1000000, window_seconds: 60}
+"""
+DELAY_MS = (30, 80)  # of a round trip
+
+
+class SlowPath:
+    """Passes bytes to a server, and each of its answers back after a random delay, in order."""
+
+    def __init__(self, port: int) -> None:
+        self._server = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.delay_ms = (0, 0)
+        self._chance = random.Random(1)
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._listener, *self._sockets):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            self._sockets += [caller, server]
+            threading.Thread(target=self._pass, args=(caller, server), daemon=True).start()
+            threading.Thread(target=self._answer, args=(server, caller), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+
+    def _answer(self, server: socket.socket, caller: socket.socket) -> None:
+        due: deque[tuple[float, bytes]] = deque()
+        data = b" "
+        with suppress(OSError):
+            while data:
+                server.settimeout(max(due[0][0] - time.monotonic(), 0.0001) if due else None)
+                with suppress(TimeoutError):
+                    data = server.recv(65_536)
+                    delay_s = self._chance.uniform(*self.delay_ms) / 1e3
+                    last_s = due[-1][0] if due else 0.0
+                    due.append((max(last_s, time.monotonic() + delay_s), data))
+                while due and due[0][0] <= time.monotonic():
+                    caller.sendall(due.popleft()[1])
+
+
+def degraded(limiter: LimiterProcess) -> float:
+    return limiter.metric("sluicegate_limiter_decisions_total", outcome="degraded_allowed")
+
+
+@pytest.mark.engine
+def test_limiter_counts_on_path_that_became_slow(tmp_path: Path, redis_server: RedisServer) -> None:
+    """30 to 80 ms more for each answer: after a moment, checks are counted and none is let by."""
+    with (
+        SlowPath(redis_server.port) as path,
+        LimiterProcess(
+            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url, "--shed", "off"
+        ) as limiter,
+    ):
+        for _ in range(300):
+            limiter.check("ann")
+        path.delay_ms = DELAY_MS
+        until(lambda: limiter.check("ann") and _learned(limiter), "the limiter to learn")
+        before = degraded(limiter)
+        for _ in range(40):
+            limiter.check("ann")
+        assert degraded(limiter) - before <= 2  # the machine may stall beyond the ceiling
+        assert limiter.metric("sluicegate_store_timeout_seconds") >= 0.03
+
+
+def _learned(limiter: LimiterProcess) -> bool:
+    return limiter.metric("sluicegate_store_timeout_seconds") >= DELAY_MS[1] / 1e3
+
+
+@pytest.mark.engine
+def test_dead_redis_costs_no_more_than_ceiling(tmp_path: Path, redis_server: RedisServer) -> None:
+    """A Redis that stands still: the first checks wait for the ceiling at most, the rest not."""
+    with LimiterProcess(
+        tmp_path,
+        "--rules",
+        rules_file(tmp_path, RULES),
+        "--store",
+        redis_server.url,
+        "--shed",
+        "off",
+    ) as limiter:
+        assert limiter.check("ann")["allowed"]
+        redis_server.pause()
+        answers = [limiter.check("ann") for _ in range(30)]
+        assert all(answer["allowed"] for answer in answers)
+        assert degraded(limiter) == 30
+        _, state = limiter.ask("/v1/state")
+        assert state["store_watch"]["timeout_us"] <= 150_000
+
+
+@pytest.mark.engine
+def test_evicting_redis_is_reported_with_number_of_evictions(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    redis_server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with LimiterProcess(
+        tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", redis_server.url
+    ) as limiter:
+        until(lambda: limiter.metric("sluicegate_store_evicting") == 1, "the policy")
+        redis_server.ask("CONFIG", "SET", "maxmemory", "3mb")
+        for number in range(40):
+            redis_server.ask("SET", f"filler-{number}", "x" * 100_000)
+        until(lambda: limiter.metric("sluicegate_store_evicted_keys_total") > 0, "evictions")
+        _, state = limiter.ask("/v1/state")
+        assert "maxmemory-policy allkeys-lru" in state["store_watch"]["trouble"]
