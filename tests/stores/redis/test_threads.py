@@ -30,6 +30,7 @@ from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.testing import SeededChance
 from tests.redis.certificates import make_certificates
 from tests.stores.redis.relay import WAIT_S, Relay
+from tests.stores.redis.slow_path import SlowPath
 from tests.stores.redis.storing import MINUTE, Pair, limit_of
 
 if TYPE_CHECKING:
@@ -219,6 +220,31 @@ def test_a_silent_server_costs_each_trip_one_time_out_until_the_breaker_opens(
         assert len(relay.sent) == sent
         relay.answers.set()
         assert _remaining(store, ONE) > 0
+
+
+def test_threads_learn_timeout_of_slower_path_from_late_answers(
+    redis_server: RedisServer,
+) -> None:
+    with SlowPath(redis_server.port) as path, threads_on(path.url) as store:
+        (timeout,) = store._client.paths
+        for _ in range(2_000):
+            _remaining(store, ONE._replace(cost=0))
+            if timeout.timeout_us < 30_000:
+                break
+        path.delay_ms = (45, 55)
+        until(lambda: not failure_or_none(store) and timeout.timeout_us >= 90_000)
+        before = timeout.late
+        results = [failure_or_none(store) for _ in range(20)]
+        assert results.count("") >= 18, results  # the machine may stall
+        assert timeout.late - before <= 2
+
+
+def failure_or_none(store: RedisThreads) -> str:
+    try:
+        take(store, ONE._replace(cost=0))
+    except Unavailable as error:
+        return error.detail
+    return ""
 
 
 def _remaining(store: RedisThreads, charge: Charge) -> int:
