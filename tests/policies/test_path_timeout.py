@@ -60,7 +60,7 @@ def test_timeout_of_path_beyond_ceiling_is_ceiling() -> None:
 
 
 def test_late_answer_raises_timeout_at_once_for_window() -> None:
-    """However many quick round trips there were, and are afterwards."""
+    """Quick round trips before and afterwards do not outweigh it."""
     path = PathTimeout()
     for _ in range(5_000):
         path.observe(300, 0, SECOND_US)

@@ -20,11 +20,11 @@ def test_unmatched_check_is_logged_once_per_first_segment(
     ]
 
 
-def test_unmatched_check_without_rules_for_paths_says_so(
+def test_unmatched_check_without_rules_for_paths_names_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     UnmatchedRequests().note_check("/x", 0)
-    assert "no rule for paths is in force, only rules for descriptors" in caplog.text
+    assert "no rule for paths is active, only rules for descriptors" in caplog.text
 
 
 def test_unmatched_mesh_request_is_logged_once_per_domain_and_keys(

@@ -106,11 +106,11 @@ class LeaseAccount:
         return more
 
     def borrow(self, live: int) -> None:
-        """Refill likewise, but in advance of a block: `repay` takes it back."""
+        """Refill by the share before a late block arrives; `repay` takes the advance back."""
         self.lent_mru += self._fill_to_part(live)
 
     def repay(self) -> None:
-        """Take back what was lent; what was spent of it is owed."""
+        """Take the advance back; the spent part of it is owed."""
         self.level_mru -= self.lent_mru
         self.granted_mru -= self.lent_mru
         self.lent_mru = 0

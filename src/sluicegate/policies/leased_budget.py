@@ -20,10 +20,10 @@ twice that if it was spent in half the time, and never more than can be spent be
 at half of it the next is requested.
 
 *Without the store* (`detach_store`) each epoch brings share * quota, the share being what was
-obtained lately (`lease_account.py`). A caller whose block is late (`lend`) has the same in advance:
-when the block arrives, what was advanced is taken back, and a rest is owed. When the store is back,
-what was filled here is spent first; for `RETURN_EPOCHS` more nobody leases beyond the share,
-because others may not know yet.
+obtained lately (`lease_account.py`). A caller whose block is late gets its share in advance
+(`lend`): when the block arrives, the advance is taken back, and its spent part is owed. When the
+store is back, what was filled here is spent first; for `RETURN_EPOCHS` more nobody leases beyond
+the share, because others may not know yet.
 
 Latency and stress have no influence here. They raise the price, so a bucket drains faster; how much
 comes into it is the same.

@@ -29,13 +29,13 @@ class UnmatchedRequests:
         self._shapes: set[str] = set()
 
     def note_check(self, path: str, rules: int) -> None:
-        """Count a check of this path; `rules` are those for paths that are in force."""
+        """Count a check of this path; `rules` is the number of active rules for paths."""
         self.checks += 1
         if len(self._shapes) < SHAPES_MAX:
             end = path.find("/", 1)
             shape = path[:SHAPE_CHARS_MAX] if end < 0 else path[: min(end + 1, SHAPE_CHARS_MAX)]
             if shape not in self._shapes:
-                why = "" if rules else "; no rule for paths is in force, only rules for descriptors"
+                why = "" if rules else "; no rule for paths is active, only rules for descriptors"
                 self._log_once(shape, f"a check of resource_path {shape!r}{why}")
 
     def note_mesh(self, domain: str, entries: Sequence[tuple[str, str]]) -> None:

@@ -42,7 +42,7 @@ class FarStore:
         self.trip_us = trip_us
         self.down = False
         self.calls = 0
-        self.paused_us = 0  # it stands still for so long, at the beginning of each half second
+        self.paused_us = 0  # length of a pause at the beginning of each half second
         self._clock = clock
 
     async def _trip(self) -> None:

@@ -84,7 +84,7 @@ def test_nobody_within_its_quota_is_refused_because_the_store_is_slow() -> None:
 
 
 def test_caller_below_quota_is_not_refused_while_store_pauses() -> None:
-    """The store stands still 150 ms of each 500 ms; the caller spends 2% of its quota."""
+    """The store pauses for 150 ms of each 500 ms; the caller spends 2% of its quota."""
 
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)
@@ -105,7 +105,7 @@ def test_caller_below_quota_is_not_refused_while_store_pauses() -> None:
 
 
 def test_fleet_keeps_quota_while_store_pauses() -> None:
-    """Callers that send more than their quota: what is lent is a share of it, not another one."""
+    """A caller sends more than its quota: an advance is part of the quota, not an addition."""
 
     async def story(loop: VirtualLoop) -> list[int]:
         store = FarStore(loop.now_us)

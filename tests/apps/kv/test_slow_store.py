@@ -1,4 +1,4 @@
-"""Quotas while their Redis stands still for moments: slow must not be worse than dead."""
+"""Quotas while their Redis pauses: a slow store must not be worse than a dead one."""
 
 from __future__ import annotations
 

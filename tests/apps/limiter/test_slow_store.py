@@ -52,7 +52,7 @@ def _learned(limiter: LimiterProcess) -> bool:
 
 @pytest.mark.engine
 def test_dead_redis_costs_no_more_than_ceiling(tmp_path: Path, redis_server: RedisServer) -> None:
-    """A Redis that stands still: the first checks wait for the ceiling at most, the rest not."""
+    """A paused Redis: the first checks wait for the ceiling at most, the others do not wait."""
     with LimiterProcess(
         tmp_path,
         "--rules",

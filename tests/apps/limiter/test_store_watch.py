@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sluicegate.apps.limiter.store_watch import LOG_EVERY_US, StoreWatch
+from sluicegate.apps.limiter.store_watch import LOG_EVERY_US, LimiterStoreWatch
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.policies.path_timeout import CEILING_US, PathTimeout
 from sluicegate.stores.redis.eviction import Eviction
@@ -21,7 +21,7 @@ class Servers:
     def __init__(self, **servers: Eviction) -> None:
         self.servers: Mapping[str, Eviction] | None = servers
         self.clock = HandClock()
-        self.watch = StoreWatch(self.read, tuple, self.clock.now_us)
+        self.watch = LimiterStoreWatch(self.read, tuple, self.clock.now_us)
 
     async def read(self) -> Mapping[str, Eviction]:
         if self.servers is None:
@@ -94,7 +94,7 @@ def test_silent_store_changes_nothing() -> None:
 def test_late_answers_and_longest_timeout_are_metrics() -> None:
     paths = [PathTimeout(), PathTimeout(5_000)]
     paths[1].observe(9_000, 2, 1)
-    watch = StoreWatch(paths=lambda: paths)
+    watch = LimiterStoreWatch(paths=lambda: paths)
     values = {one.name: one.samples[0].value for one in watch.metrics()}
     assert values["sluicegate_store_late_answers"] == 2
     assert values["sluicegate_store_timeout_seconds"] == CEILING_US / 1e6

@@ -25,9 +25,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
 from tests.engines.child import free_port, until
-from tests.test_docs import readme_block
+from tests.test_docs import ROOT, readme_block
 
 PLAYBACK = "/api/v1/playback"
+README = ROOT / "README.md"
 NOWHERE = {"user_id": "dan", "resource_path": "/nowhere/at/all"}
 
 
@@ -132,7 +133,8 @@ def test_mesh_request_without_rule_is_marked(limiter: LimiterProcess) -> None:
 
 
 def test_request_of_readme_is_counted(limiter: LimiterProcess) -> None:
-    words = shlex.split(readme_block("bash", "curl localhost:7070/json"))
+    (command,) = re.findall(r"`(curl localhost:7070/json [^`]*)`", README.read_text())
+    words = shlex.split(command)
     ask = json.loads(words[words.index("-d") + 1])
     ask["descriptors"][0]["entries"][0]["value"] = "reader"  # another test asks about ann
     answers = [limiter.ask("/json", ask) for _ in range(2)]

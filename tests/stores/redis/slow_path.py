@@ -1,4 +1,4 @@
-"""A slow path to a real server: each answer arrives later, in order, and none is lost."""
+"""A slow path to a real server: it delays each answer and keeps their order."""
 
 from __future__ import annotations
 

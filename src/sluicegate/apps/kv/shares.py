@@ -4,7 +4,7 @@ The budget (`policies/leased_budget.py`) decides what to request and what to do 
 this task carries both. All callers that lack units in one tick of the loop share a round; meanwhile
 the others wait for the next. A request that finds its budget empty may wait for the coming round,
 `wait_us` at most. If the block is late then, the store is slow: the caller has its share in
-advance, as it has it without the store, and is not refused for what the store did not say.
+advance, as in an outage of the store, and is not rejected because of the delay.
 
 When a whole round goes unanswered, the budget is told that the store is gone. Then it is probed
 each `probe_us` by a request that takes nothing. A store that fails in part fails only the callers

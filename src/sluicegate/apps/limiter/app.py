@@ -30,7 +30,7 @@ from sluicegate.apps.limiter.rule_search import RuleSearch
 from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.limiter.status import LimiterStatus
-from sluicegate.apps.limiter.store_watch import StoreWatch
+from sluicegate.apps.limiter.store_watch import LimiterStoreWatch
 from sluicegate.apps.limiter.throttle import RemoteThrottle, Throttle
 from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
@@ -86,7 +86,7 @@ SERVICES: Final = (
 BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
 SHEDS: Final = "sheds"  # the name of the mark of limiters that shed
 Connects = tuple[Callable[[], Awaitable[None]], ...]
-Shared = tuple[SharedMark, StoreWatch]
+Shared = tuple[SharedMark, LimiterStoreWatch]
 _log: Final = logging.getLogger("sluicegate.limiter")
 
 
@@ -124,7 +124,7 @@ class LimiterApp(App[LimiterSettings]):
             else ObserverGroup(self.store_metrics, self.tracing.round_trips),
         )
         self.fleet: FleetState | None = None
-        self.store_watch = StoreWatch()
+        self.store_watch = LimiterStoreWatch()
         self._watches_store = shared is not None
         if shared is not None:
             mark, self.store_watch = shared
@@ -434,7 +434,7 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     redis = parse_url(url)
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    watch = StoreWatch(store.evictions, lambda: [*store.paths, *throttle.paths])
+    watch = LimiterStoreWatch(store.evictions, lambda: [*store.paths, *throttle.paths])
     return store, throttle, (store.connect, throttle.connect), (store.mark(SHEDS), watch)
 
 

@@ -29,7 +29,7 @@ _log: Final = logging.getLogger("sluicegate.limiter")
 
 
 @final
-class StoreWatch:
+class LimiterStoreWatch:
     """Checks a Redis while the limiter runs; `paths` are the time-outs of its connections."""
 
     __slots__ = ("_clock", "_logged_us", "_paths", "_read", "_seen", "_warned", "evicted")
@@ -99,7 +99,7 @@ class StoreWatch:
 
     @property
     def trouble(self) -> str:
-        """What an operator should change, or ""."""
+        """The first problem that an operator should fix, or ""."""
         return next((f"{name}: {text}" for name, text in self._warned.items() if text), "")
 
     def metrics(self) -> Iterable[MetricFamily]:
