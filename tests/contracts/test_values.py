@@ -14,6 +14,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_critical
 from sluicegate.contracts.reasons import (
     COST_ABOVE_LIMIT,
     DEADLINE,
+    OUTCOME_UNKNOWN,
     RATE_LIMITED,
     REASONS,
     RetryAdvice,
@@ -36,15 +37,30 @@ def test_every_reason_has_words_and_codes_for_every_door(name: str) -> None:
     reason = REASONS[name]
     assert reason.name == name == name.lower()
     assert reason.sentence.endswith(".")
-    assert reason.http_status in {429, 503, 504}
+    assert reason.http_status in {429, 500, 503, 504}
     assert reason.resp_error.isupper()
-    assert reason.retryable == (reason.retry is not RetryAdvice.NEVER)
+    safe = reason.retry in (RetryAdvice.LATER, RetryAdvice.ELSEWHERE)
+    assert reason.retryable == safe
     assert find_reason(name) is reason
 
 
 def test_too_much_from_the_caller_and_too_little_from_us_have_different_codes() -> None:
     codes = {reason.http_status: reason.grpc_code.name for reason in REASONS.values()}
-    assert codes == {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+    assert codes == {
+        429: "RESOURCE_EXHAUSTED",
+        500: "UNKNOWN",
+        503: "UNAVAILABLE",
+        504: "DEADLINE_EXCEEDED",
+    }
+
+
+def test_unknown_outcome_shares_no_code_with_another_reason() -> None:
+    for reason in REASONS.values():
+        if reason is not OUTCOME_UNKNOWN:
+            assert reason.http_status != OUTCOME_UNKNOWN.http_status
+            assert reason.grpc_code is not OUTCOME_UNKNOWN.grpc_code
+            assert reason.resp_error != OUTCOME_UNKNOWN.resp_error
+    assert not OUTCOME_UNKNOWN.retryable
 
 
 def test_a_reason_is_the_same_row_after_a_journey() -> None:

@@ -97,6 +97,10 @@ class Cluster(ABC):
         """The process ids of the members that run."""
         return tuple(self._children[number].pid for number in self.alive)
 
+    def pid(self, number: int) -> int:
+        """The process id of one member."""
+        return self._children[number].pid
+
     def kill(self, number: int) -> None:
         """kill -9 one member."""
         self._members.discard(number)

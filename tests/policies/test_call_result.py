@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.errors import OutcomeUnknown, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, RETRIES_SPENT, SHED, Reason
 from sluicegate.kernels.verdict import NEVER
@@ -43,6 +43,9 @@ def test_errors_of_the_network_are_failures_and_only_a_refused_connection_was_no
     assert named(ConnectionResetError()).kind is ResultKind.FAILED
     assert named(TimeoutError()).kind is ResultKind.TIMED_OUT
     assert named(Unavailable("it", "gone")).kind is ResultKind.FAILED
+    unknown = named(OutcomeUnknown("it", "no answer"))
+    assert unknown.kind is ResultKind.FAILED
+    assert unknown.may_have_run  # so that only an idempotent call is repeated
     assert not named(ConnectionRefusedError()).may_have_run
     assert named(ConnectionResetError()).may_have_run
 

@@ -7,15 +7,16 @@ space belongs to, who may read it and what has expired is known above (`apps/kv/
 Its promises, which `sluicegate.testing.engines` checks for every engine:
 
 - What `write`, `swap`, `update` or `load` has returned for is there after a kill of this process,
-  and after a kill of the engine as far as its `durability` says. What it raised for may be there or
-  not.
+  and after a kill of the engine as far as its `durability` says.
 - The changes of one call in one partition of one space happen all or none, and no reader sees some
   of them. Of one place named twice, the later change counts.
 - `swap` compares and writes atomically, and `update` reads and writes so.
 - A read begun after a write has returned, in this process or another, sees it.
 
 An embedded engine may answer at once, without an awaitable; a caller must be ready for both. An
-engine that cannot answer raises `Unavailable`, and never guesses.
+engine that cannot answer raises `Unavailable`, and never guesses. A change that may have been made
+all the same raises `OutcomeUnknown`; any other error of a change means that nothing was made. Only
+`load` may have written a part whatever it raises: load again.
 """
 
 from __future__ import annotations

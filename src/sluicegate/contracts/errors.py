@@ -49,6 +49,18 @@ class Unavailable(SluicegateError):  # noqa: N818 - likewise
         return type(self), (self.what, self.detail)
 
 
+class Unanswered(Unavailable):
+    """A dependency that was sent a request and did not answer; it may have done the work."""
+
+
+class OutcomeUnknown(Unavailable):
+    """A change that may have been made, or made in part: read before you repeat it."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(what, detail)
+        self.args = (f"{what} may have made this change or not: {detail}",)
+
+
 class HasWriter(Unavailable):
     """An event log that another process writes, and that has one writer at a time."""
 

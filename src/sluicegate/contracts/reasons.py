@@ -21,11 +21,13 @@ class RetryAdvice(Enum):
     LATER = "later"  # here again, after `retry_after`
     ELSEWHERE = "elsewhere"  # another instance at once; here only after a back-off
     NEVER = "never"  # the same request would be refused again
+    IF_IDEMPOTENT = "if_idempotent"  # only where a second execution does no harm
 
 
 class GrpcCode(IntEnum):
     """The gRPC status codes that a refusal can have."""
 
+    UNKNOWN = 2
     DEADLINE_EXCEEDED = 4
     RESOURCE_EXHAUSTED = 8
     UNAVAILABLE = 14
@@ -56,8 +58,8 @@ class Reason:
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again, later or elsewhere, can help."""
-        return self.retry is not RetryAdvice.NEVER
+        """Whether asking again, later or elsewhere, can help and does no harm."""
+        return self.retry in (RetryAdvice.LATER, RetryAdvice.ELSEWHERE)
 
     def __repr__(self) -> str:
         return f"<Reason {self.name}>"
@@ -176,6 +178,18 @@ DEADLINE: Final = _row(
         grpc_code=GrpcCode.DEADLINE_EXCEEDED,
         resp_error="TOOLATE",
         retry=RetryAdvice.NEVER,
+    )
+)
+
+# Not a rejection: the work was begun, and may be done.
+OUTCOME_UNKNOWN: Final = _row(
+    Reason(
+        "outcome_unknown",
+        "The change may have been made or not; read before you repeat it.",
+        http_status=500,
+        grpc_code=GrpcCode.UNKNOWN,
+        resp_error="UNKNOWN",
+        retry=RetryAdvice.IF_IDEMPOTENT,
     )
 )
 

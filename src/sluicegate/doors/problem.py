@@ -21,6 +21,7 @@ _TYPES: Final = {
         "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "Too many requests",
     ),
+    500: ("about:blank", "Internal Server Error"),
     503: (
         "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
         "Capacity is reduced for the moment",

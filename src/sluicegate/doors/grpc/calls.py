@@ -20,7 +20,7 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.errors import OutcomeUnknown, SluicegateError
 from sluicegate.doors.connection_pace import ConnectionPace, is_over_quota
 from sluicegate.doors.grpc.framing import (
     HEAD,
@@ -63,6 +63,7 @@ _RESULT_BYTES_FIRST: Final = 1 << 20  # so few calls begin before the first resu
 _LINE_PORTION: Final = 16  # calls from the line at a time
 _BACKLOG_FREE_BYTES: Final = 65_536  # that each connection has, however much all others hold
 _LATE: Final = GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline has passed")
+_LATE_CHANGE: Final = OutcomeUnknown("the service", "the deadline passed meanwhile")
 _TOO_MUCH_PARTIAL: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
 )
@@ -442,11 +443,11 @@ class GrpcCalls:
             self.h2.start(stream, trailers_only(status, message, metadata), last=True)
 
     def expire(self, stream: H2Stream) -> None:
-        """End a call whose deadline has passed, and stop the work."""
+        """End a call whose deadline has passed, and stop the work, which may be done by now."""
         if stream.closed or stream.finished:
             return
         self._counts.expired += 1
-        self.fail(stream, _LATE)
+        self.fail(stream, _LATE_CHANGE if _route(stream).changes else _LATE)
         self._owner.stop(stream)
 
     def _refuse(self, stream: H2Stream, route: GrpcRoute) -> None:

@@ -18,11 +18,13 @@ from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
     Forbidden,
+    OutcomeUnknown,
     Refused,
     SluicegateError,
     Unauthenticated,
     Unavailable,
 )
+from sluicegate.contracts.reasons import OUTCOME_UNKNOWN
 from sluicegate.doors.headers import retry_after_s
 
 
@@ -123,6 +125,11 @@ def metadata_of(error: BaseException) -> list[Field]:
     `grpc-retry-pushback-ms` is what gRPC's own retry policies obey: -1 where no retry can help, and
     left out where nobody knows the wait, so that the client's own back-off counts.
     """
+    if isinstance(error, OutcomeUnknown):
+        return [
+            (b"sluicegate-reason", OUTCOME_UNKNOWN.name.encode("ascii")),
+            (b"grpc-retry-pushback-ms", b"-1"),
+        ]
     if not isinstance(error, Refused):
         return []
     decision = error.decision
@@ -146,6 +153,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], GrpcStatus], ...]] = (
     (BadValue, GrpcStatus.INVALID_ARGUMENT),
     (Unauthenticated, GrpcStatus.UNAUTHENTICATED),
     (Forbidden, GrpcStatus.PERMISSION_DENIED),
+    (OutcomeUnknown, GrpcStatus.UNKNOWN),  # before Unavailable, which it is too
     (Unavailable, GrpcStatus.UNAVAILABLE),
     (Conflict, GrpcStatus.ABORTED),
     (SluicegateError, GrpcStatus.FAILED_PRECONDITION),

@@ -40,10 +40,11 @@ WHY_431: Final = b"the headers are too large\n"
 class GrpcRoute:
     """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
-    `metadata` is kept where the method takes it. `open` is a method that anybody may call.
+    `metadata` is kept where the method takes it. `changes` is a method that writes. `open` is a method that anybody may call.
     """
 
     __slots__ = (
+        "changes",
         "gzip",
         "identity",
         "message_bytes_max",
@@ -68,6 +69,7 @@ class GrpcRoute:
         self.timeout_us = NO_TIMEOUT
         self.gzip = False
         self.open = False
+        self.changes = False
         self.of_stranger = False  # refused since nobody knows who asks
         self.message_bytes_max = 0
         self.refusal: HeaderBlock | None = None
@@ -127,7 +129,9 @@ def find_route(
         if identity is None:
             route.of_stranger = True
             return _refuse_route(route, GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED)
-        _require(identity, methods.grants.get(path))
+        grant = methods.grants.get(path)
+        _require(identity, grant)
+        route.changes = grant in (TableGrant.WRITE, TableGrant.BULK)
         route.identity = identity
     route.unary = unary
     route.with_metadata = with_metadata

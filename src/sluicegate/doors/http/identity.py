@@ -10,12 +10,14 @@ from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
     Forbidden,
+    OutcomeUnknown,
     Refused,
     SluicegateError,
     Unauthenticated,
     Unavailable,
 )
 from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.reasons import OUTCOME_UNKNOWN
 from sluicegate.doors.headers import retry_after_s
 from sluicegate.doors.http.message import PROBLEM, HttpReply, HttpRequest, json_bytes, problem
 from sluicegate.doors.problem import details
@@ -87,6 +89,15 @@ def reply_to(error: SluicegateError) -> HttpReply:
     if isinstance(error, Forbidden):
         more = {"grant": error.grant, "who": error.who}
         return problem(403, "Forbidden", str(error), more=more)
+    if isinstance(error, OutcomeUnknown):
+        reason = OUTCOME_UNKNOWN
+        more = {
+            "reason": reason.name,
+            "retry": reason.retry.value,
+            "what": error.what,
+            "seen": error.detail,
+        }
+        return problem(reason.http_status, "Internal Server Error", str(error), more=more)
     if isinstance(error, Unavailable):
         retry = ((b"retry-after", b"1"),)
         more = {"what": error.what, "seen": error.detail}

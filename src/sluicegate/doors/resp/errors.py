@@ -13,12 +13,13 @@ from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
     Forbidden,
+    OutcomeUnknown,
     Refused,
     SluicegateError,
     Unauthenticated,
     Unavailable,
 )
-from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.contracts.reasons import OUTCOME_UNKNOWN, STORE_UNAVAILABLE
 from sluicegate.wire.resp import error_line
 
 _log: Final = logging.getLogger("sluicegate.resp")
@@ -40,6 +41,8 @@ def reply_to_error(error: BaseException, slowed_us: int = 0) -> bytes:
     """
     if isinstance(error, BadValue):
         return error_line(f"ERR {error}")
+    if isinstance(error, OutcomeUnknown):
+        return error_line(f"{OUTCOME_UNKNOWN.resp_error} {error}")
     if isinstance(error, Unavailable):
         return error_line(f"{STORE_UNAVAILABLE.resp_error} {error}")
     if isinstance(error, Forbidden):

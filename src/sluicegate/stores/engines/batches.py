@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from sluicegate.contracts.engine import Change, Entry
+from sluicegate.contracts.errors import OutcomeUnknown, Unavailable
 from sluicegate.stores.engines.bounds import check_changes
 
 RUN_ROWS_MAX: Final = 2_000  # of a load that are one transaction
@@ -62,6 +63,26 @@ async def all_of(works: Sequence[Awaitable[T]]) -> list[T]:
             raise one
         results.append(one)
     return results
+
+
+async def all_changes(works: Sequence[Awaitable[None]]) -> None:
+    """Make every change. Raises `OutcomeUnknown` where some were made and another was not."""
+    if len(works) == 1:
+        await works[0]
+        return
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    raise_change_error(outcomes, some_made=any(one is None for one in outcomes))
+
+
+def raise_change_error(outcomes: Sequence[BaseException | None], *, some_made: bool) -> None:
+    """Raise the error of several changes, if there is one: unknown if some were made."""
+    failed = [one for one in outcomes if one is not None]
+    if not failed:
+        return
+    unknown = next((one for one in failed if isinstance(one, OutcomeUnknown)), None)
+    if unknown is None and some_made and isinstance(failed[0], Unavailable):
+        unknown = OutcomeUnknown(failed[0].what, f"only a part was made ({failed[0].detail})")
+    raise failed[0] if unknown is None else unknown
 
 
 async def some_at_once(works: Sequence[Callable[[], Awaitable[Any]]], at_once: int) -> None:

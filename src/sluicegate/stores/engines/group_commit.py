@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.engine import Change, Update
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown, Unavailable
 
 _PAUSE_S: Final = 0.002  # between steps, if nobody commits
 _FAILED_PAUSE_S: Final = 1.0  # before a step that failed is tried again, if nobody commits
@@ -197,13 +197,15 @@ class GroupCommitter:
         with self._ready:
             self._closed = True
             self._closed_by = error.detail
-            pending = [*self._group, *self._waiting]
+            group, waiting = [*self._group], [*self._waiting]
             self._group = ()
             self._waiting.clear()
             self._waiting_bytes = 0
-        for call in pending:
+        for call in group:
+            call.error = OutcomeUnknown(error.what, error.detail)  # it may be on the disk
+        for call in waiting:
             call.error = error
-        _tell(pending)
+        _tell([*group, *waiting])
 
     def _gather(self) -> list[CommitCall]:
         group: list[CommitCall] = []

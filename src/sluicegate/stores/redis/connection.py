@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, final
 
 import hiredis
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, Unanswered, Unavailable
 from sluicegate.policies.path_timeout import PathTimeout
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
@@ -453,7 +453,7 @@ class RedisConnection(asyncio.Protocol):
         self._expired = max(self._expired, expired)
         reason = self._timeout_reason()
         for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
-            call.fail(Unavailable(self.what, reason))
+            call.fail(Unanswered(self.what, reason))
         return first < self._expired - self._answered
 
     def _patience_s(self) -> float:
@@ -484,11 +484,14 @@ class RedisConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        written = len(self._waiting) - len(self._unsent)  # the calls that the server may have
         self._unsent.clear()
         self._marks.clear()
         self._owed.clear()
         while self._waiting:
-            self._waiting.popleft().fail(Unavailable(self.what, reason))
+            kind = Unanswered if written > 0 else Unavailable
+            written -= 1
+            self._waiting.popleft().fail(kind(self.what, reason))
 
 
 def _transfer_s(size: int) -> float:

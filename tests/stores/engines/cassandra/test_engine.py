@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sluicegate.contracts.engine import Change
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown, Unavailable
 from sluicegate.stores.engines.cassandra.engine import CassandraEngine, open_cassandra
 from sluicegate.testing.engines import SharedEngineSuite
 from sluicegate.testing.engines.trial import walk_all
@@ -236,6 +238,57 @@ def test_a_cluster_that_is_not_there_is_unavailable(cassandra: CassandraCluster)
                 await engine.write([Change("t", b"p", b"", b"v")])
 
     run_story(story, "cassandra://127.0.0.1:1/kv?connect_timeout_ms=500")
+
+
+def test_silent_node_fails_no_write_and_no_swap(cassandra: CassandraCluster) -> None:
+    async def story(engine: CassandraEngine) -> None:
+        await engine.drop("silent")
+        places = [b"%d" % number for number in range(64)]
+        for partition in places:  # in the index, and every node's connection in use
+            await engine.write([Change("silent", partition, b"", b"0")])
+        pid = cassandra.pid(2)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            numbers = iter(range(600))
+
+            async def write() -> None:
+                for number in numbers:
+                    partition = places[number % 64]
+                    if number % 10:
+                        change = Change("silent", partition, b"%d" % number, b"v")
+                        await engine.write([change])
+                    else:
+                        place = Change("silent", partition, b"s%d" % number, b"v")
+                        assert await engine.swap(place, None)
+
+            await asyncio.gather(*(write() for _ in range(8)))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert len(await walk_all(engine, "silent", 1_000)) == 64 + 600
+
+    run_story(story, url_of(cassandra).replace("timeout_ms=15000", "timeout_ms=6000"))
+
+
+def test_write_without_answer_is_unknown(cassandra: CassandraCluster) -> None:
+    async def story(engine: CassandraEngine) -> None:
+        await engine.write([Change("lost", b"p", b"", b"1")])
+        pids = [cassandra.pid(number) for number in (1, 2, 3)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OutcomeUnknown):
+                await engine.write([Change("lost", b"p", b"", b"2")])
+            with pytest.raises(OutcomeUnknown):
+                await engine.swap(Change("lost", b"p", b"", b"3"), b"1")
+            with pytest.raises(Unavailable) as found:
+                await engine.read("lost", [(b"p", b"")])
+            assert not isinstance(found.value, OutcomeUnknown)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        cassandra.await_ready()
+
+    run_story(story, url_of(cassandra).replace("timeout_ms=15000", "timeout_ms=1000"))
 
 
 def test_what_a_quorum_acknowledged_outlives_a_killed_node(cassandra: CassandraCluster) -> None:

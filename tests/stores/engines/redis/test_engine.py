@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluicegate.contracts.engine import Change, KeyRange
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.engine import Change, KeyRange, Update
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown, Unavailable
 from sluicegate.stores.engines.redis.engine import RedisEngine, Spread, open_redis
 from sluicegate.stores.engines.redis.keys import bucket_of, keys_of
 from sluicegate.stores.engines.redis.url import parse_url
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.testing.engines import SharedEngineSuite
 from sluicegate.testing.engines.trial import walk_all
+from tests.stores.redis.relay import Relay
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -234,3 +235,44 @@ def test_draws_without_chance_are_spread_evenly() -> None:
     assert draws[0] >= 0.0
     assert draws[-1] < 1.0
     assert max(b - a for a, b in itertools.pairwise(draws)) < 0.03
+
+
+def test_write_without_answer_is_unknown_and_read_is_not(redis_server: RedisServer) -> None:
+    async def story(relay: Relay) -> None:
+        engine = open_redis(f"{relay.url}?timeout_ms=100&silence_ms_max=600000")
+        later = open_redis(redis_server.url)
+        try:
+            await engine.write([Change("lost", b"p", b"a", b"1")])
+            assert await engine.swap(Change("lost", b"q", b"a", b"0"), None)
+            relay.answers.clear()
+            with pytest.raises(OutcomeUnknown):
+                await engine.write([Change("lost", b"p", b"a", b"2")])
+            with pytest.raises(OutcomeUnknown):
+                await engine.swap(Change("lost", b"q", b"a", b"1"), b"0")
+            with pytest.raises(Unavailable) as found:
+                await engine.read("lost", [(b"p", b"a")])
+            assert not isinstance(found.value, OutcomeUnknown)
+            with pytest.raises(Unavailable) as found:
+                await engine.update(Update("lost", b"p", [b"a"], lambda _: []))
+            assert not isinstance(found.value, OutcomeUnknown)  # it was still reading
+            assert await later.read("lost", [(b"p", b"a"), (b"q", b"a")]) == [b"2", b"1"]
+        finally:
+            relay.answers.set()
+            await engine.close()
+            await later.close()
+
+    with Relay(redis_server.port) as relay:
+        asyncio.run(story(relay))
+
+
+def test_write_of_unreachable_redis_is_refused() -> None:
+    async def story() -> None:
+        engine = open_redis("redis://127.0.0.1:1")
+        try:
+            with pytest.raises(Unavailable) as found:
+                await engine.write([Change("t", b"p", b"a", b"1")])
+            assert not isinstance(found.value, OutcomeUnknown)
+        finally:
+            await engine.close()
+
+    asyncio.run(story())

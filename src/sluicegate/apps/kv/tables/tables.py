@@ -22,7 +22,7 @@ from sluicegate.apps.kv.tables.updates import ConditionalWrite, Expiry, Removal
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, KeyRange, Place, Update
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
     PlacePage,
@@ -32,6 +32,7 @@ from sluicegate.contracts.key_values import (
     WriteCondition,
     WriteIfResult,
 )
+from sluicegate.stores.engines.batches import raise_change_error
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, PLAIN, RowEnvelope, open_row, seal_row
 
 _IN_LIVE: Final = b"L"
@@ -196,19 +197,18 @@ class Tables:
         removals = [Removal(partition, sorts) for partition, sorts in by_partition.items()]
         at_once = min(len(removals), self._settings.removals_at_once)
         queue = iter(removals)
+        removed = 0
 
         async def remove_some() -> None:
+            nonlocal removed
             for one in queue:
                 await self.update(table, RowsUpdate(one.partition, one.sorts, one.decide), now_us)
+                removed += one.count
 
-        if at_once == 1:
-            await remove_some()
-        else:
-            works = [remove_some() for _ in range(at_once)]
-            for outcome in await asyncio.gather(*works, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-        return sum([one.count for one in removals])
+        works = [remove_some() for _ in range(at_once)]
+        outcomes = await asyncio.gather(*works, return_exceptions=True)
+        raise_change_error(outcomes, some_made=removed > 0)
+        return removed
 
     async def expire(
         self, table: str, partition: bytes, sort: bytes, ttl_us: int, now_us: int
@@ -328,7 +328,12 @@ class Tables:
 
     async def _writable_view(self, table: str) -> TableView:
         view = await self._catalogue.current(table)
-        return view if view.exists else await self._catalogue.create_table(table)
+        if view.exists:
+            return view
+        try:
+            return await self._catalogue.create_table(table)
+        except OutcomeUnknown as error:  # of the table: no row was written
+            raise Unavailable(error.what, error.detail) from error
 
     async def _still(self, table: str, view: TableView, until_us: int) -> bool:
         """Whether what was just done by this view, good until then, is as good as done now."""
@@ -338,9 +343,12 @@ class Tables:
 
     async def _acknowledge(self, table: str, view: TableView, until_us: int) -> None:
         """Nothing, unless it took so long that others no longer reckon with it."""
-        if not await self._still(table, view, until_us):
-            detail = "the write took too long; it may be there or not"
-            raise Unavailable(f"the table {table}", detail)
+        try:
+            still = await self._still(table, view, until_us)
+        except Unavailable as error:
+            raise OutcomeUnknown(error.what, error.detail) from error
+        if not still:
+            raise OutcomeUnknown(f"the table {table}", "the write took too long")
 
 
 @final

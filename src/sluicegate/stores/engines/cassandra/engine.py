@@ -31,8 +31,8 @@ from functools import partial
 from typing import Any, Final, final
 
 from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
-from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
+from sluicegate.contracts.errors import OutcomeUnknown, Unavailable
+from sluicegate.stores.engines.batches import all_changes, all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
     CHANGE_BYTES,
     check_after,
@@ -44,7 +44,11 @@ from sluicegate.stores.engines.bounds import (
 )
 from sluicegate.stores.engines.bucket_walk import BucketWalk
 from sluicegate.stores.engines.cassandra.schema import AFTER_ALL, BUCKETS, bucket_of
-from sluicegate.stores.engines.cassandra.session import CassandraSession
+from sluicegate.stores.engines.cassandra.session import (
+    SWAP_NOT_MADE,
+    WRITE_NOT_MADE,
+    CassandraSession,
+)
 from sluicegate.stores.engines.cassandra.url import PAXOS, CassandraSettings, parse_url
 from sluicegate.stores.engines.partition_locks import PartitionLocks
 from sluicegate.stores.engines.updates import Swap, update_by_swaps
@@ -186,7 +190,7 @@ class CassandraEngine:
             (((space, partition), group),) = groups.items()
             await self._write(space, partition, group.values())
             return
-        await all_of(
+        await all_changes(
             [
                 self._write(space, partition, group.values())
                 for (space, partition), group in groups.items()
@@ -264,11 +268,14 @@ class CassandraEngine:
                 mark_values = [TRIED_TTL_S, link.engine_id, number, space, partition]
                 statements = [link.bound(mark, mark_values, again=False)]
                 statements += [link.bound(name, values, again=False) for name, values in commands]
-                unknown = True
-                rows = await link.run(link.batch(statements, again=False), batch=True)
+                batch = link.batch(statements, again=False)
+                rows = await link.run(batch, batch=True, not_made=SWAP_NOT_MADE)
                 return bool(rows[0][0])
-            except Unavailable:
+            except Unavailable as error:
+                unknown = unknown or isinstance(error, OutcomeUnknown)
                 if turn == TRIES_MAX - 1 or asyncio.get_running_loop().time() >= late_at:
+                    if unknown:
+                        raise OutcomeUnknown(error.what, error.detail) from error
                     raise
             # Whoever competes with us pauses for another time than we do.
             share = zlib.crc32(b"%b %d" % (link.engine_id, self._tries)) / 2**32
@@ -307,9 +314,10 @@ class CassandraEngine:
             return
         statements = [link.bound(name, values) for name, values in commands]
         if len(statements) == 1:
-            await link.run(statements[0])
+            await link.run(statements[0], not_made=WRITE_NOT_MADE)
         else:
-            await link.run(link.batch(statements, again=True), batch=True)
+            batch = link.batch(statements, again=True)
+            await link.run(batch, batch=True, not_made=WRITE_NOT_MADE)
 
     async def _index_partition(self, space: str, partition: bytes) -> None:
         """Have the partition in the index."""

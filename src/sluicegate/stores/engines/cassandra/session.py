@@ -7,8 +7,9 @@ Where it creates the tables, nodes learn of them one after the other. One that h
 request and has done nothing: for `heard_us` from the session's beginning it is sent again.
 
 A read, and a plain write with its instant fixed, may be sent again by the driver to another node:
-both are idempotent. A conditional write never is. Whatever may have been done or not is
-`Unavailable`; only what the cluster has refused as invalid is `BadValue`.
+both are idempotent. A conditional write never is. A write that may have been made raises
+`OutcomeUnknown`, one that no node has taken `Unavailable`, and one that the cluster has refused as
+invalid `BadValue`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
-from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateError, Unavailable
+from sluicegate.contracts.errors import (
+    BadValue,
+    MissingPackage,
+    OutcomeUnknown,
+    SluicegateError,
+    Unavailable,
+)
 from sluicegate.stores.engines.cassandra.schema import (
     GREETING,
     STATEMENTS,
@@ -43,12 +50,44 @@ Statement: TypeAlias = Any
 Rows: TypeAlias = "list[tuple[Any, ...]]"
 T = TypeVar("T")
 
+# The driver's errors, by the beginning of their names. A reader needs no distinction.
+ANY_ERROR: Final = ("",)
+# Of a plain write, which the driver may have sent to another node before the one that failed.
+WRITE_NOT_MADE: Final = (
+    "CassErrorServerInvalidQuery",
+    "CassErrorServerConfigError",
+    "CassErrorServerSyntaxError",
+    "CassErrorServerUnauthorized",
+    "CassErrorServerUnprepared",
+    "CassErrorServerBadCredentials",
+    "CassErrorLibRequestQueueFull",
+    "CassErrorLibNoAvailableIoThread",
+)
+# Of a conditional write, which is sent to one node. "Unavailable" is not among these: copies may
+# become unreachable after the nodes have agreed.
+SWAP_NOT_MADE: Final = (
+    *WRITE_NOT_MADE,
+    "CassErrorServerOverloaded",
+    "CassErrorServerIsBootstrapping",
+    "CassErrorLibNoHostsAvailable",
+    "CassErrorLibNoStreams",
+)
 # What a node says of a keyspace or a table that it has not heard of.
 _UNHEARD: Final = ("does not exist", "doesn't exist", "unconfigured table")
 _UNHEARD_PAUSE_S: Final = 0.05
 _TOO_LARGE: Final = ("oversized mutation", "too big", "too large")
 _SEEN_CHARS_MAX: Final = 200
 _CLOSE_S_MAX: Final = 5.0
+# A tenth of what a person notices, and far above a quorum's usual time: a node that answers makes
+# the second attempt superfluous, and a slow cluster gets at most twice the requests.
+SPECULATE_AFTER_MS: Final = 100
+# A node that answers no heartbeat for as long has its connections closed, and gets no requests
+# until it answers again. Above a long pause of a node's garbage collector.
+HEARTBEAT_S: Final = 1
+SILENT_S: Final = 5
+# A conditional write cannot be sent twice. Its node has a third of the time-out, so that the rest
+# is enough to find out whether it was made, and to ask another node.
+CONDITIONAL_TRIES: Final = 3
 # Bits of the C++ client (CASS_SSL_VERIFY_...): the certificate, its address, its name.
 _VERIFY: Final = {CERTIFICATE: 1, ADDRESS: 1 | 2, NAME: 1 | 4}
 
@@ -116,15 +155,20 @@ class CassandraSession:
 
     def batch(self, statements: Sequence[Statement], *, again: bool) -> Statement:
         """Statements of one partition, done all or none and at one instant."""
-        batch = self._driver.create_batch_unlogged()
+        timeout_us = self._settings.timeout_us
+        if not again:
+            timeout_us //= CONDITIONAL_TRIES
+        batch = self._driver.create_batch_unlogged(timeout=timeout_us / 1e6)
         for statement in statements:
             batch.add_statement(statement)
         if again:
             batch.set_is_idempotent(True)
         return batch
 
-    async def run(self, statement: Statement, *, batch: bool = False) -> Rows:
-        """Have it done, and what it answers."""
+    async def run(
+        self, statement: Statement, *, batch: bool = False, not_made: tuple[str, ...] = ANY_ERROR
+    ) -> Rows:
+        """Run a statement; `not_made` names the driver's errors that leave a write not made."""
         await self._enter()
         try:
             while True:
@@ -138,7 +182,7 @@ class CassandraSession:
                     return [] if result is None else [row.as_tuple() for row in result.all()]
                 except self._driver.errors.CassException as error:
                     if not self._unheard(error):
-                        raise self._translate(error) from None
+                        raise self._translate(error, not_made) from None
                 await asyncio.sleep(_UNHEARD_PAUSE_S)
         finally:
             self._leave()
@@ -279,6 +323,12 @@ class CassandraSession:
             request_timeout=settings.timeout_us / 1e6,
             num_threads_io=settings.io_threads,
             core_connections_per_host=settings.connections,
+            # For statements marked idempotent alone: the second attempt goes to another node.
+            speculative_execution_policy=self._driver.SpeculativeExecutionPolicy(
+                constant_delay_ms=SPECULATE_AFTER_MS, max_speculative_executions=1
+            ),
+            heartbeat_interval_sec=HEARTBEAT_S,
+            idle_timeout_sec=SILENT_S,
             # Each request's instant is the wall clock's here, and never one that was given before.
             timestamp_gen="monotonic",
             exponential_reconnect_base_delay_ms=200,
@@ -307,7 +357,9 @@ class CassandraSession:
             more["hostname_resolution"] = settings.tls_verify == NAME
         return more
 
-    def _translate(self, error: Exception) -> SluicegateError:
+    def _translate(
+        self, error: Exception, not_made: tuple[str, ...] = ANY_ERROR
+    ) -> SluicegateError:
         errors = self._driver.errors
         detail = str(error)[:_SEEN_CHARS_MAX]
         if isinstance(error, errors.CassErrorServerInvalidQuery) and any(
@@ -318,7 +370,9 @@ class CassandraSession:
                 detail,
                 "write less at once, or give the nodes a larger commitlog_segment_size",
             )
-        return Unavailable(self.what, detail)
+        if type(error).__name__.startswith(not_made):
+            return Unavailable(self.what, detail)
+        return OutcomeUnknown(self.what, detail)
 
 
 def _look_away(task: asyncio.Task[None]) -> None:

@@ -28,8 +28,8 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
-from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
+from sluicegate.contracts.errors import OutcomeUnknown, Unanswered, Unavailable
+from sluicegate.stores.engines.batches import all_changes, all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
     check_after,
     check_changes,
@@ -162,7 +162,7 @@ class RedisEngine:
         groups: dict[tuple[str, bytes], list[Change]] = {}
         for change in changes:
             groups.setdefault((change.space, change.partition), []).append(change)
-        await self.all_of([self._write(*place, group) for place, group in groups.items()])
+        await all_changes([self._write(*place, group) for place, group in groups.items()])
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`, by one script."""
@@ -180,8 +180,7 @@ class RedisEngine:
         for sort, expected, change in swaps:
             value = None if change is None else change.value
             args += (sort, *_maybe(expected), b"0" if change is None else b"1", *_maybe(value))
-        (swapped,) = await self.all_of([self._sure("swap", space, partition, args)])
-        return bool(swapped == 1)
+        return bool(await self._sure("swap", space, partition, args) == 1)
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in calls of a bounded size, so many at a time."""
@@ -203,16 +202,27 @@ class RedisEngine:
         client, keys = self._open(), self._keys(space, partition)
         if len(self._trusted) < self._runs:
             await self.trust(space, {bucket_of(partition)})
-        reply = await client.run_script(self._scripts[script], list(keys), args)
-        wait = self._settings.wait
-        if wait:
-            # Behind the write, on its connection: sent with it, it could overtake a script that
-            # the server has to be told first.
-            wait_ms = max(self._settings.wait_us // 1_000, 1)
-            acknowledged = await client.call("WAIT", wait, wait_ms, key=keys.parts)
-            if acknowledged < wait:
-                raise Unavailable(self.what, f"{acknowledged} of {wait} replicas have it (wait)")
+        try:
+            reply = await client.run_script(self._scripts[script], list(keys), args)
+        except Unanswered as error:
+            raise OutcomeUnknown(error.what, error.detail) from error
+        except ErrorReply as error:
+            raise Unavailable(self.what, str(error)) from None
+        if self._settings.wait:
+            await self._wait(client, keys)
         return reply
+
+    async def _wait(self, client: RedisClient, keys: EngineKeys) -> None:
+        """Return when as many replicas have what was written as must."""
+        # Behind the write, on its connection: sent with it, it could overtake a script that
+        # the server has to be told first.
+        wait, wait_ms = self._settings.wait, max(self._settings.wait_us // 1_000, 1)
+        try:
+            acknowledged = await client.call("WAIT", wait, wait_ms, key=keys.parts)
+        except (ErrorReply, Unavailable) as error:
+            raise OutcomeUnknown(self.what, f"the master has it, then {error}") from error
+        if acknowledged < wait:
+            raise OutcomeUnknown(self.what, f"{acknowledged} of {wait} replicas have it (wait)")
 
     # Whole spaces.
 
