@@ -40,7 +40,8 @@ WHY_431: Final = b"the headers are too large\n"
 class GrpcRoute:
     """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
-    `metadata` is kept where the method takes it. `changes` is a method that writes. `open` is a method that anybody may call.
+    `metadata` is kept where the method takes it. `changes` is a method that writes. `open` is a
+    method that anybody may call.
     """
 
     __slots__ = (

@@ -14,7 +14,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_PLACE, CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_PLACE, CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.catalogue_state import parse_catalogue
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.engine import KeyRange

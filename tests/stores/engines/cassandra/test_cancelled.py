@@ -63,7 +63,7 @@ def test_a_write_waits_for_a_conditional_write_whose_asker_was_cancelled() -> No
         link._session = session
         link._prepared = {name: Statement(name) for name in ("try", "put_if", "put", "know")}
         link._driver = SimpleNamespace(  # type: ignore[assignment]
-            create_batch_unlogged=lambda: Statement("batch"),
+            create_batch_unlogged=lambda **_: Statement("batch"),
             errors=SimpleNamespace(CassException=OSError),
         )
         swap = asyncio.create_task(engine.swap(Change("t", b"p", b"", b"v"), b"old"))

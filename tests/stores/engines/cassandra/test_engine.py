@@ -173,12 +173,12 @@ def test_a_swap_whose_answer_was_lost_is_found_out(cassandra: CassandraCluster) 
         run = link.run
         lost = 0
 
-        async def losing(statement: Any, *, batch: bool = False) -> Any:
+        async def losing(statement: Any, *, batch: bool = False, **more: Any) -> Any:
             nonlocal lost
-            rows = await run(statement, batch=batch)
+            rows = await run(statement, batch=batch, **more)
             if batch and lost < 1:
                 lost += 1
-                raise Unavailable(link.what, "the answer was lost")
+                raise OutcomeUnknown(link.what, "the answer was lost")
             return rows
 
         await engine.write([Change("lost", b"p", b"", b"old")])
@@ -238,6 +238,14 @@ def test_a_cluster_that_is_not_there_is_unavailable(cassandra: CassandraCluster)
                 await engine.write([Change("t", b"p", b"", b"v")])
 
     run_story(story, "cassandra://127.0.0.1:1/kv?connect_timeout_ms=500")
+
+
+def test_more_copies_than_nodes_name_the_cause_and_the_fix(cassandra: CassandraCluster) -> None:
+    async def story(engine: CassandraEngine) -> None:
+        with pytest.raises(Unavailable, match="wants 7 copies and the cluster has 3 nodes"):
+            await engine.read("t", [(b"p", b"")])
+
+    run_story(story, url_of(cassandra, "&replication=7", keyspace="too_many_copies"))
 
 
 def test_silent_node_fails_no_write_and_no_swap(cassandra: CassandraCluster) -> None:

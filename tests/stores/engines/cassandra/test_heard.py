@@ -61,6 +61,8 @@ class Nodes:
     async def query(self, text: str) -> ResultRows:
         if text == GREETING:
             return ResultRows([row(1_000, "name")])
+        if "data_center" in text:
+            return ResultRows([row("datacenter1")])
         if text.startswith("CREATE TABLE"):
             self._ask("table")
         return ResultRows()
@@ -95,6 +97,7 @@ def link_to(nodes: Nodes, query: str = "") -> CassandraSession:
     link._driver = SimpleNamespace(  # type: ignore[assignment]
         create_cluster=lambda *_, **__: SimpleNamespace(create_session=create_session),
         Consistency=link._driver.Consistency,
+        SpeculativeExecutionPolicy=link._driver.SpeculativeExecutionPolicy,
         errors=SimpleNamespace(
             CassException=Failure,
             CassErrorServerInvalidQuery=Invalid,

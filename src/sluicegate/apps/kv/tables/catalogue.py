@@ -1,6 +1,7 @@
 """Catalogue: this process's copy of the state of all tables, and how old it is.
 
-The catalogue is in the engine, in one place of a reserved space, and only `swap` changes it. Each
+The catalogue is in the engine, in a reserved space, and only `swap` changes it; an engine of several
+shards has copies of it (`catalogue_copies.py`). Each
 dispatcher reads it again every half of `stale_us` in the background, so a request finds it fresh.
 A copy older than twice `stale_us` is not used for writes: the catalogue is read first, for as long
 as `look_wait_us`, and then the request fails. Nor for reads, but for one case, described below.
@@ -61,10 +62,11 @@ has just created is visible at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from sluicegate.apps.kv.names import check_table
+from sluicegate.apps.kv.tables.catalogue_copies import CatalogueCopies
 from sluicegate.apps.kv.tables.catalogue_state import (
     EMPTY_CATALOGUE,
     NORMAL,
@@ -81,11 +83,9 @@ from sluicegate.apps.kv.tables.catalogue_state import (
 from sluicegate.apps.kv.tables.failures import Failures
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
-CATALOGUE_SPACE: Final = "catalogue"
-CATALOGUE_PLACE: Final = (b"book", b"")
 _CHANGE_TRIES_MAX: Final = 64
 _LOOKS_MAX: Final = 16
 _RETRY_S: Final = 0.05
@@ -130,14 +130,16 @@ class Catalogue:
     __slots__ = (
         "_changing",
         "_clock",
+        "_copies",
         "_creating",
-        "_engine",
         "_look_task",
         "_looks",
         "_newest_look",
+        "_noted",
         "_read_us",
         "_reading_look",
         "_reading_us",
+        "_revision",
         "_settings",
         "_slow",
         "_text",
@@ -150,10 +152,12 @@ class Catalogue:
     )
 
     def __init__(self, engine: Engine, clock: Clock, settings: TableSettings) -> None:
-        self._engine = engine
+        self._copies = CatalogueCopies(engine)
         self._clock = clock
         self._settings = settings
         self._text: bytes | None = None
+        self._revision = 0  # the highest that was seen
+        self._noted = False  # whether the phases of this text were seen settled
         self._look_task: asyncio.Future[None] | None = None
         self._reading_look = 0  # its number, and when it began
         self._reading_us = 0
@@ -259,23 +263,27 @@ class Catalogue:
         self._looks += 1
         look, began_us = self._looks, self._clock.now_us()
         self._reading_look = look
-        result = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
-        values = await result if isinstance(result, Awaitable) else result
+        reading = await self._copies.read()
         self._slow = self._clock.now_us() - began_us > self._settings.stale_us
-        self._take(values[0], look, began_us)
+        self._take(reading.text, look, began_us, settled=reading.settled)
 
-    def _take(self, text: bytes | None, look: int, began_us: int) -> None:
+    def _take(self, text: bytes | None, look: int, began_us: int, *, settled: bool) -> None:
         if look < self._newest_look:
             return  # one that began later has come before
         self._newest_look = look
-        if text != self._text or self.fresh_until_us < 0:
+        changed = text != self._text or self.fresh_until_us < 0
+        if changed:
             state = parse_catalogue(text)
             self._text = text
+            self._revision = max(self._revision, state.revision)
+            self._noted = False
             self.state = state
             self.views = {name: _view(state, name, table) for name, table in state.tables.items()}
-            self._note_phases(state.tables)
-            if self.on_change is not None:
-                self.on_change()
+        if settled and not self._noted:
+            self._note_phases(self.state.tables)
+            self._noted = True
+        if changed and self.on_change is not None:
+            self.on_change()
         self._read_us = began_us
         self.fresh_until_us = began_us + 2 * self._settings.stale_us
 
@@ -297,19 +305,19 @@ class Catalogue:
             for _ in range(_CHANGE_TRIES_MAX):
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
-                result = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
-                values = await result if isinstance(result, Awaitable) else result
-                text = values[0]
-                state = parse_catalogue(text)
+                reading = await self._copies.read(with_book=True)
+                state = parse_catalogue(reading.text)
                 new_state = update(state)
                 if new_state is state:
-                    self._take(text, look, began_us)
+                    self._take(reading.text, look, began_us, settled=reading.settled)
                     return state
+                revision = max(state.revision, self._revision) + 1
+                new_state = new_state._replace(revision=revision)
                 new = encode_catalogue(new_state)
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
-                if await self._engine.swap(Change(CATALOGUE_SPACE, *CATALOGUE_PLACE, new), text):
-                    self._take(new, look, began_us)
+                if await self._copies.swap(new, reading):
+                    self._take(new, look, began_us, settled=True)
                     return new_state
         raise Unavailable("the catalogue of tables", "too many change it at once; try again")
 

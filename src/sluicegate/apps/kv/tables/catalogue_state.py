@@ -67,6 +67,7 @@ class CatalogueState(NamedTuple):
     uploads: Mapping[str, UploadState]  # by id, oldest first
     dropping: tuple[str, ...] = ()
     begun: int = 0  # uploads, ever
+    revision: int = 0  # of this text, counted up by each change; 0 if an older release wrote it
 
 
 EMPTY_CATALOGUE: Final = CatalogueState({}, {})
@@ -117,6 +118,7 @@ def encode_catalogue(catalogue: CatalogueState) -> bytes:
         "ended": {one.upload: one.ended_us for one in catalogue.uploads.values() if one.ended_us},
         "dropping": list(catalogue.dropping),
         "begun": catalogue.begun,
+        "revision": catalogue.revision,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -134,7 +136,13 @@ def parse_catalogue(text: bytes | None) -> CatalogueState:
             for upload, ended_us in record.get("ended", {}).items():
                 if upload in uploads:
                     uploads[upload] = uploads[upload]._replace(ended_us=int(ended_us))
-            return CatalogueState(tables, uploads, tuple(record["dropping"]), record["begun"])
+            return CatalogueState(
+                tables,
+                uploads,
+                tuple(record["dropping"]),
+                record["begun"],
+                record.get("revision", 0),
+            )
     except (ValueError, TypeError, KeyError, IndexError):
         raise Unavailable(
             "the catalogue of tables", "what is kept cannot be read; restore the engine's backup"
@@ -143,3 +151,13 @@ def parse_catalogue(text: bytes | None) -> CatalogueState:
         "the catalogue of tables",
         f"it is of version {version}, and this release knows {CATALOGUE_VERSION}; upgrade this one",
     )
+
+
+def revision_of(text: bytes | None) -> int:
+    """Return the revision of a stored catalogue; -1 without one, or if it cannot be read."""
+    if text is None:
+        return -1
+    try:
+        return int(json.loads(text).get("revision", 0))
+    except (ValueError, TypeError, AttributeError):
+        return -1

@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock

@@ -15,7 +15,7 @@ import asyncio
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.catalogue_state import (
     DONE,
     FOLDED,

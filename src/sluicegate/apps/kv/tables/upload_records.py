@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_SPACE
 from sluicegate.contracts.engine import Change, Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 

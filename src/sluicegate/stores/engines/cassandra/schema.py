@@ -15,11 +15,13 @@ are the version of the format: a later one would have tables of its own.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 from sluicegate.contracts.engine import SORT_BYTES_MAX
-from sluicegate.stores.engines.cassandra.url import CassandraSettings
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.engines.cassandra.url import ALL, LOCAL_QUORUM, CassandraSettings
 
 BUCKETS: Final = 64  # of a space's partitions; part of the format
 AFTER_ALL: Final = b"\xff" * (SORT_BYTES_MAX + 1)  # behind every sort key and partition there is
@@ -91,14 +93,69 @@ def bucket_of(partition: bytes) -> int:
 
 
 async def create_keyspace(session: Any, settings: CassandraSettings) -> None:
-    """Make the keyspace, if it is not there."""
-    query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = "
-    if not (await session.query(f"{query}'{settings.keyspace}'")).count():
-        copies = settings.datacenter or "replication_factor"
-        await session.query(
-            f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = "
-            f"{{'class': 'NetworkTopologyStrategy', '{copies}': {settings.replication}}}"
+    """Create the keyspace if it is not there and may be created.
+
+    Raises `Unavailable` if the cluster has too few nodes for a quorum of the copies.
+    """
+    nodes: list[str] = []  # the data center of each
+    for table in ("local", "peers"):
+        rows = (await session.query(f"SELECT data_center FROM system.{table}")).all()
+        nodes += [str(row.as_tuple()[0]) for row in rows]
+    name, most = settings.keyspace, max(len(nodes), 1)
+    query = f"SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{name}'"
+    rows = (await session.query(query)).all()
+    if rows:
+        copies = _copies_of(rows[0].as_tuple()[0])
+        remedy = (
+            f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', "
+            f"'replication_factor': {most}}}"
         )
+    elif not settings.create:
+        return  # the first statement reports that it is missing
+    else:
+        centers = [settings.datacenter] if settings.datacenter else [*dict.fromkeys(nodes)]
+        copies = dict.fromkeys(centers, settings.replication)
+        remedy = f"add replication={most} to the URL"
+    if settings.consistency == LOCAL_QUORUM and settings.datacenter in copies:
+        copies = {settings.datacenter: copies[settings.datacenter]}
+    wanted = sum(copies.values())
+    needed = wanted if settings.consistency == ALL else wanted // 2 + 1
+    usable = sum(min(_count(nodes, center), number) for center, number in copies.items())
+    if copies and usable < needed:
+        many = "node" if len(nodes) == 1 else "nodes"
+        raise Unavailable(
+            f"Cassandra keyspace {name}",
+            f"it wants {wanted} copies and the cluster has {len(nodes)} {many};"
+            f" {remedy}, or add nodes",
+        )
+    if not rows:
+        key = settings.datacenter or "replication_factor"
+        await session.query(
+            f"CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = "
+            f"{{'class': 'NetworkTopologyStrategy', '{key}': {settings.replication}}}"
+        )
+
+
+def _count(nodes: Sequence[str], center: str) -> int:
+    return nodes.count(center) if center else len(nodes)
+
+
+def _copies_of(replication: Mapping[str, str]) -> dict[str, int]:
+    """Return the copies that a keyspace wants in each data center; "" is any of them.
+
+    Only strategies whose settings are numbers of copies have any.
+    """
+    kind = replication["class"].rpartition(".")[2]
+    if kind == "SimpleStrategy":
+        return {"": int(replication["replication_factor"])}
+    if kind != "NetworkTopologyStrategy":
+        return {}
+    # "3/1" has a transient copy.
+    return {
+        center: int(number.partition("/")[0])
+        for center, number in replication.items()
+        if center != "class"
+    }
 
 
 async def create_tables(session: Any, keyspace: str) -> None:

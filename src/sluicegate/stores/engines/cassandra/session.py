@@ -263,9 +263,9 @@ class CassandraSession:
     async def _prepare(self, session: Any) -> None:
         settings = self._settings
         self._heard_s = 0.0
+        await create_keyspace(session, settings)
         if settings.create:
             self._heard_s = asyncio.get_running_loop().time() + settings.heard_us / 1e6
-            await create_keyspace(session, settings)
             await self._await_response(partial(create_tables, session, settings.keyspace))
         told_ms, name = (await session.query(GREETING)).first().as_tuple()
         self.engine_id = str(name).encode()
