@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from sluicegate.contracts.errors import Conflict
 from sluicegate.rules.following.fleet_status import FleetReports
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.blobs import s3 as s3_module
 from sluicegate.testing import START_US
 from tests.rules.following.node import Node
 from tests.rules.releases.press import Press
 from tests.stores.blobs.s3_server import SECRETS, S3Server
+from tests.stores.blobs.tap import Tap
 
 HOUR_US = 3_600_000_000
 
@@ -60,3 +63,40 @@ def test_a_fleet_follows_a_bucket_and_outlives_it(
     assert again.runs == (2, 0)
     assert not again.poll()
     assert "orders" in again.failure
+
+
+@pytest.mark.parametrize("retries", [8, 0])
+def test_fleet_catches_up_under_slow_down(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    monkeypatch.setattr(s3_module, "_GAP_US_MIN", 100)
+    monkeypatch.setattr(s3_module, "_GAP_US_MAX", 1_000)
+    tap = Tap(server.port)
+    try:
+        steady = Press(open_blobs(server.url()))
+        steady.release(1, a=1)
+        steady.order(1, 1)
+        prefix = steady.blobs.settings.prefix  # type: ignore[attr-defined]
+        url = server.url(port=tap.port, settings=f"&retries={retries}")
+        query = url.partition("?")[2]
+        press = Press(open_blobs(f"s3://{server.bucket}/{prefix}?{query}"))
+        press.printed = steady.printed
+        node = Node(press, tmp_path / "rules").begin()
+        tap.slow_down = random.Random(retries)
+        for version in range(2, 8):
+            if retries:  # the publisher is spared every failure
+                press.release(version, version - 1, a=version)
+                press.order(version, version)
+            else:  # only the node meets them, and nothing repeats its requests but itself
+                steady.release(version, version - 1, a=version)
+                steady.order(version, version)
+            for _ in range(100):
+                if node.runs == (version, 0):
+                    break
+                node.clock.advance(s=40)  # above the longest pause between two tries
+                node.follower.look()
+            assert node.runs == (version, 0)
+        assert sum(tap.slowed) >= 3
+        node.close()
+    finally:
+        tap.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from contextlib import suppress
 from threading import Event, Lock, Thread
@@ -9,6 +10,11 @@ from threading import Event, Lock, Thread
 from tests.engines.child import free_port
 
 HOST = "127.0.0.1"
+_BODY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
+    len(_BODY),
+    _BODY,
+)
 PIECE = 16 * 1024
 # Headers of the same length that mean nothing to a server.
 DEAF = ((b"if-none-match:", b"x-nothing-nok:"), (b"if-match:", b"x-nogood:"))
@@ -25,6 +31,9 @@ class Tap:
         self.answer = b""  # what is answered in the server's place
         self.failing = 0  # requests that are yet to be cut off unanswered
         self.cut_after = -1  # bytes of an answer, after which the connection ends
+        self.slow_down: random.Random | None = None  # 503 for `slow_share` of the requests
+        self.slow_share = 0.3
+        self.slowed = [0, 0]  # refused before the server saw them, and after it had done them
         self.requests = 0
         self.passed = 0  # bytes of answers
         self._lock = Lock()
@@ -67,10 +76,29 @@ class Tap:
                 self._over.wait(30)
             elif self.answer:
                 client.sendall(self.answer)
+            elif self._slows_down():
+                self._refuse(client, request)
             else:
                 self._pass(client, request)
         with self._lock:
             self._open.discard(client)
+
+    def _slows_down(self) -> bool:
+        with self._lock:
+            return self.slow_down is not None and self.slow_down.random() < self.slow_share
+
+    def _refuse(self, client: socket.socket, request: bytes) -> None:
+        assert self.slow_down is not None
+        with self._lock:
+            done = self.slow_down.random() < 0.5
+            self.slowed[done] += 1
+        if done:
+            with socket.create_connection((HOST, self._to_port), 10) as server:
+                head, end, body = request.partition(b"\r\n\r\n")
+                server.sendall(head + b"\r\nconnection: close" + end + body)
+                while server.recv(PIECE):
+                    pass
+        client.sendall(SLOW_DOWN)
 
     def _pass(self, client: socket.socket, request: bytes) -> None:
         head, end, body = request.partition(b"\r\n\r\n")

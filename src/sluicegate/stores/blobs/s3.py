@@ -3,8 +3,13 @@
 A put is one request, so it is whole or not there. `if_absent` is `If-None-Match: *`, `if_tag` is
 `If-Match`. A server that takes these headers and does not mind them would let two writers both win;
 so before the first such write a small object, `.sluicegate-probe`, is written in a way that must be
-refused. A conditional write is never repeated by itself: if the first did happen, the second would
-call its own work somebody else's.
+refused.
+
+A server that is asked too much answers 503 SlowDown, and every request is repeated with a growing
+pause. A conditional write that failed so may have been made all the same; then its repetition is
+refused. So a refusal after such a failure is settled by reading: what holds our bytes is our work,
+or equal to it. Where another writer has replaced it since, the answer is `Conflict`, as for a write
+that came too late.
 """
 
 from __future__ import annotations
@@ -24,7 +29,13 @@ from sluicegate.stores.blobs.names import (
     select_names,
     split_name,
 )
-from sluicegate.stores.blobs.s3_errors import describe, is_missing, is_refusal, may_pass
+from sluicegate.stores.blobs.s3_errors import (
+    describe,
+    is_answered,
+    is_missing,
+    is_refusal,
+    may_pass,
+)
 from sluicegate.stores.blobs.s3_url import S3Settings
 
 try:
@@ -47,6 +58,7 @@ _PROBED: Final = b"sluicegate asks whether this server enforces conditions; it m
 _NO_TAG: Final = '"00000000000000000000000000000000"'
 _PAGE: Final = 1_000
 _GAP_US_MIN, _GAP_US_MAX = 50_000, 1_000_000  # between two attempts
+_UNANSWERED_RETRIES: Final = 2  # each may take a whole time-out, and a dead server stays dead
 _FAILED: Final = (BaseError, OSError, ValueError, RuntimeError)  # what the driver raises
 # The driver's threads do not outlive a fork: a child that inherits them would wait forever.
 _used_by: list[int] = []
@@ -124,15 +136,31 @@ class S3Blobs:
                     yield name
 
     def _conditional(self, name: str, data: bytes, mode: PutMode) -> str:
-        try:
-            return self._write(self._open(), name, data, mode)
-        except _FAILED as error:
-            if is_missing(error):
-                raise Conflict(name, "nothing is there") from None
-            if is_refusal(error):
+        may_be_made = False
+
+        def write(store: S3Store) -> str:
+            nonlocal may_be_made
+            try:
+                return self._write(store, name, data, mode)
+            except _FAILED as error:
+                if not (is_missing(error) or is_refusal(error)):
+                    may_be_made = True
+                    raise
+                if may_be_made and (tag := self._tag_of(name, data)) is not None:
+                    return tag
                 there = "something is there" if mode == "create" else "its tag is another"
-                raise Conflict(name, there) from None
-            raise Unavailable(self.what, describe(error)) from None
+                what = "nothing is there" if is_missing(error) else there
+                raise Conflict(name, what) from None
+
+        return self._retry(write)
+
+    def _tag_of(self, name: str, data: bytes) -> str | None:
+        """Return the tag of a blob that holds these bytes; None if it holds others."""
+        try:
+            blob = self.get(name, bytes_max=len(data))
+        except BadValue:
+            return None
+        return blob.tag if blob is not None and blob.data == data else None
 
     def _write(self, store: S3Store, name: str, data: bytes, mode: PutMode) -> str:
         # In one piece: the parts of a larger upload would have no condition, and stay if it fails.
@@ -147,12 +175,7 @@ class S3Blobs:
     def _check_enforced(self, header: str, probe: Callable[[S3Store], bool]) -> None:
         if header in self._enforced:
             return
-        store = self._open()
-        try:
-            enforced = probe(store)
-        except _FAILED as error:
-            raise Unavailable(self.what, describe(error)) from None
-        if not enforced:
+        if not self._retry(probe):
             raise Unavailable(
                 self.what,
                 f"it does not enforce conditional writes ({header}), so of two who write at once "
@@ -181,7 +204,8 @@ class S3Blobs:
         """What the server answers in one of several attempts; every error of it is ours to tell."""
         store = self._open()
         gap_us = _GAP_US_MIN
-        for left in range(self.settings.retries, -1, -1):
+        left, unanswered_left = self.settings.retries, _UNANSWERED_RETRIES
+        while True:
             try:
                 return request(store)
             except (BadValue, Unavailable):
@@ -189,11 +213,13 @@ class S3Blobs:
             except _FAILED as error:
                 if absent and is_missing(error):
                     return absent["absent"]
-                if not left or not may_pass(error):
+                if not is_answered(error):
+                    left, unanswered_left = min(left, unanswered_left), unanswered_left - 1
+                if left <= 0 or not may_pass(error):
                     raise Unavailable(self.what, describe(error)) from None
+            left -= 1
             Event().wait(gap_us / 1e6)
             gap_us = min(2 * gap_us, _GAP_US_MAX)
-        raise AssertionError  # the last attempt returns or raises
 
     def _open(self) -> S3Store:
         with self._lock:

@@ -64,6 +64,11 @@ def may_pass(error: Exception) -> bool:
     return _status(error) in {0, 429, 500, 502, 503, 504}
 
 
+def is_answered(error: Exception) -> bool:
+    """Return whether the server answered at all."""
+    return _status(error) != 0
+
+
 def describe(error: Exception) -> str:
     """Return what to tell of an error."""
     text = str(error)

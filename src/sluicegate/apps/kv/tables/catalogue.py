@@ -1,8 +1,8 @@
 """Catalogue: this process's copy of the state of all tables, and how old it is.
 
-The catalogue is in the engine, in a reserved space, and only `swap` changes it; an engine of several
-shards has copies of it (`catalogue_copies.py`). Each
-dispatcher reads it again every half of `stale_us` in the background, so a request finds it fresh.
+The catalogue is in the engine, in a reserved space, and only `swap` changes it. An engine of
+several shards has copies of it (`catalogue_copies.py`). Each dispatcher reads it again every half
+of `stale_us` in the background, so a request finds it fresh.
 A copy older than twice `stale_us` is not used for writes: the catalogue is read first, for as long
 as `look_wait_us`, and then the request fails. Nor for reads, but for one case, described below.
 

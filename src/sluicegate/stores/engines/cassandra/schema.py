@@ -99,13 +99,13 @@ async def create_keyspace(session: Any, settings: CassandraSettings) -> None:
     """
     nodes: list[str] = []  # the data center of each
     for table in ("local", "peers"):
-        rows = (await session.query(f"SELECT data_center FROM system.{table}")).all()
-        nodes += [str(row.as_tuple()[0]) for row in rows]
+        found = await session.query(f"SELECT data_center FROM system.{table}")
+        nodes += [str(row.as_tuple()[0]) for row in found.all()]
     name, most = settings.keyspace, max(len(nodes), 1)
     query = f"SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{name}'"
-    rows = (await session.query(query)).all()
+    rows = [row.as_tuple() for row in (await session.query(query)).all()]
     if rows:
-        copies = _copies_of(rows[0].as_tuple()[0])
+        copies = _copies_of(rows[0][0])
         remedy = (
             f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', "
             f"'replication_factor': {most}}}"
