@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_PLACE, CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.key_values import Write
 from sluicegate.stores.engines.redis.engine import RedisEngine, open_redis
 from sluicegate.stores.engines.redis.keys import keys_of
 from sluicegate.stores.redis.slots import slot_of
+from sluicegate.system import SystemClock
 from sluicegate.testing.engines import SharedEngineSuite
 from sluicegate.testing.engines.trial import walk_all
 
@@ -66,6 +72,45 @@ def test_a_killed_master_costs_its_own_partitions_alone(redis_cluster: RedisClus
             with pytest.raises(Unavailable):
                 await engine.walk("t", None, 1_000)
         finally:
+            await engine.close()
+
+    asyncio.run(story())
+
+
+def test_killed_master_of_catalogue_costs_its_own_rows_alone(redis_cluster: RedisCluster) -> None:
+    async def story() -> None:
+        engine = open_redis(f"{redis_cluster.url}?timeout_ms=10000")
+        clock, settings = SystemClock(), TableSettings()
+        catalogue = Catalogue(engine, clock, settings)
+        tables = Tables(engine, catalogue, clock, settings)
+        partitions = [b"%d" % number for number in range(60)]
+        following = asyncio.ensure_future(catalogue.follow())
+        try:
+            await tables.write("t", [Write(b"p", b"", b"v")], clock.now_us())
+            keys = keys_of("sgkv", CATALOGUE_SPACE, CATALOGUE_PLACE[0])
+            lost = redis_cluster.owner(slot_of(keys.values))
+            masters = {
+                one: redis_cluster.owner(slot_of(keys_of("sgkv", "t/t", one).values))
+                for one in partitions
+            }
+            await asyncio.to_thread(redis_cluster.kill, lost)
+            # Until what was known when it was killed may no longer be used, and for a while after.
+            until_us = catalogue.fresh_until_us + settings.look_wait_us
+            while clock.now_us() < until_us:
+                await asyncio.sleep(0.1)
+            written = 0
+            for partition in partitions:
+                if masters[partition] == lost:
+                    continue
+                await tables.write("t", [Write(partition, b"", b"v")], clock.now_us())
+                assert await tables.remove("t", [(partition, b"")], clock.now_us()) == 1
+                written += 1
+            assert written > 10
+            with pytest.raises(Unavailable):
+                await catalogue.create_table("another")
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
             await engine.close()
 
     asyncio.run(story())
