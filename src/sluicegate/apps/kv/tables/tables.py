@@ -205,6 +205,9 @@ class Tables:
                 await self.update(table, RowsUpdate(one.partition, one.sorts, one.decide), now_us)
                 removed += one.count
 
+        if len(removals) == 1:  # no task for the usual case
+            await remove_some()
+            return removed
         works = [remove_some() for _ in range(at_once)]
         outcomes = await asyncio.gather(*works, return_exceptions=True)
         raise_change_error(outcomes, some_made=removed > 0)
