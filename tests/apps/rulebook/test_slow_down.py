@@ -28,9 +28,7 @@ def test_every_set_reaches_the_fleet_under_slow_down(
     try:
         url = server.url()
         slow = url.replace(f":{server.port}&", f":{tap.port}&")
-        rules = book.file(
-            "version: 1\nrules:\n  - {rule_id: play, resource_path: /play, limit: 100, window: 1h}\n"
-        )
+        rules = book.file(RULES)
         book.ok("init", book.folder, "--rules", rules, "--alone", "--blobs", slow)
         trusted = Verifier.read([str(next(book.folder.glob("keys/*.pub.pem")))])
         store = ReleaseStore(open_blobs(url), trusted)

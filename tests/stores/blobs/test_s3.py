@@ -136,7 +136,7 @@ def test_conditional_writes_survive_slow_down(
         assert blobs.get(name, bytes_max=MANY) == Blob(first, tag)
         later = blobs.put(name, second, if_tag=tag)
         assert blobs.get(name, bytes_max=MANY) == Blob(second, later)
-        # What another has written is no work of ours, however often it is tried.
+        # A blob with other bytes stays a conflict, whatever the number of attempts.
         with pytest.raises(Conflict):
             blobs.put(name, b"third", if_tag=tag)
         with pytest.raises(Conflict):

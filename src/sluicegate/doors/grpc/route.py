@@ -41,7 +41,7 @@ class GrpcRoute:
     """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
     `metadata` is kept where the method takes it. `changes` is a method that writes. `open` is a
-    method that anybody may call.
+    method that needs no identity.
     """
 
     __slots__ = (

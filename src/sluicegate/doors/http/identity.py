@@ -90,14 +90,13 @@ def reply_to(error: SluicegateError) -> HttpReply:
         more = {"grant": error.grant, "who": error.who}
         return problem(403, "Forbidden", str(error), more=more)
     if isinstance(error, OutcomeUnknown):
-        reason = OUTCOME_UNKNOWN
         more = {
-            "reason": reason.name,
-            "retry": reason.retry.value,
+            "reason": OUTCOME_UNKNOWN.name,
+            "retry": OUTCOME_UNKNOWN.retry.value,
             "what": error.what,
             "seen": error.detail,
         }
-        return problem(reason.http_status, "Internal Server Error", str(error), more=more)
+        return problem(OUTCOME_UNKNOWN.http_status, "Internal Server Error", str(error), more=more)
     if isinstance(error, Unavailable):
         retry = ((b"retry-after", b"1"),)
         more = {"what": error.what, "seen": error.detail}

@@ -5,11 +5,11 @@ A put is one request, so it is whole or not there. `if_absent` is `If-None-Match
 so before the first such write a small object, `.sluicegate-probe`, is written in a way that must be
 refused.
 
-A server that is asked too much answers 503 SlowDown, and every request is repeated with a growing
-pause. A conditional write that failed so may have been made all the same; then its repetition is
-refused. So a refusal after such a failure is settled by reading: what holds our bytes is our work,
-or equal to it. Where another writer has replaced it since, the answer is `Conflict`, as for a write
-that came too late.
+An overloaded server answers 503 SlowDown, and every request is repeated with a growing pause. A
+conditional write that failed may have been made all the same; then its repetition is refused. So a
+refusal after such a failure is settled by a read: a blob that holds our bytes is our write, or
+equal to it. If another writer has replaced our blob since, the result is `Conflict`, as for a late
+write.
 """
 
 from __future__ import annotations

@@ -258,13 +258,13 @@ class Links:
 
 @final
 class Story:
-    """What was written where, and what was settled when."""
+    """The texts of each revision, the revision of each place, and the highest settled one."""
 
     def __init__(self, failing: float) -> None:
         self.failing = failing
         self.texts: dict[int, bytes] = {}
         self.places: dict[bytes, int] = {}
-        self.settled = -1  # the highest revision that anybody may count on
+        self.settled = -1  # the highest revision that every later read must see
         self.changes = self.reads = 0
 
     def note(self, change: Change) -> None:

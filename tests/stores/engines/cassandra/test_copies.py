@@ -1,4 +1,4 @@
-"""The copies that a keyspace wants, and the nodes that there are; no cluster is asked."""
+"""The copies of a keyspace and the nodes of a ring, without a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ring:
         else:
             found = [*self.tables[text.rpartition(".")[2]]]
         rows = [SimpleNamespace(as_tuple=lambda one=one: (one,)) for one in found]
-        return SimpleNamespace(all=lambda: iter(rows))  # a generator, as the driver has it
+        return SimpleNamespace(all=lambda: iter(rows))  # the driver returns a generator
 
 
 def create(ring: Ring, query: str = "") -> None:

@@ -94,7 +94,7 @@ def test_killed_master_of_catalogue_costs_its_own_rows_alone(redis_cluster: Redi
                 for one in partitions
             }
             await asyncio.to_thread(redis_cluster.kill, lost)
-            # Until what was known when it was killed may no longer be used, and for a while after.
+            # Until no view from before the kill is fresh, and no request still waits for one.
             until_us = catalogue.fresh_until_us + settings.look_wait_us
             while clock.now_us() < until_us:
                 await asyncio.sleep(0.1)

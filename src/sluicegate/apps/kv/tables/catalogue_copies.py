@@ -1,31 +1,31 @@
-"""Catalogue copies: the catalogue in three places, so that one of them may be unreachable.
+"""Catalogue copies: the catalogue in three places, any one of which may be unreachable.
 
-An engine of one shard has one place, `book`, and nothing here changes it. An engine of several
-shards (Redis Cluster, Cassandra) also has two copies, in partitions of other shards.
+An engine of one shard has one place, `book`. An engine of several shards (Redis Cluster,
+Cassandra) also has two copies, in partitions of other shards.
 
-    a read     asks all three; the first two answers suffice, and the newer of them counts
-    a change   swaps `book`, then the copies; it is settled when `book` and one copy have it
+    read     asks all three places; the first two answers suffice, and the newer text counts
+    change   swaps `book`, then a copy; the change is settled when two places have it
 
-**Why this is enough.**
+**Consistency.**
 
-- *One order of changes.* Only a swap of `book` makes a change, on condition of the text before it,
-  and gives it the next revision. A copy is only ever swapped for a text of a higher revision. So a
-  revision has one text, and no place goes back.
-- *A read sees every settled change.* A change is settled in two of three places, and a read asks
-  two: they have one in common. Two copies without `book` count only if one of them was written: in
-  a store of an older release, or a new one, `book` alone has the text.
-- *A change that is not settled does no harm.* Some see it and some do not, as in the time before
-  every dispatcher has looked. The next change of that table waits until `settle_us` after this one
-  was settled (`Catalogue.settled`), so two dispatchers are still at most one phase apart. Whoever
-  reads two texts writes the newer one to the older place; so a change is settled by others where
-  its maker was killed, and `change` reports success only for one that is settled.
-- *What is lost comes back.* A failover of Redis may lose the last text of `book`. A read that finds
-  a newer copy restores it. A text without a revision is of an older release, which knows only
-  `book`: there `book` counts, so a fleet of both releases works as the older one does.
+- *Changes have one order.* Only a swap of `book` makes a change, on condition of the text before
+  it, and the new text has the next revision. A copy is swapped only for a text of a higher
+  revision. So each revision has one text, and no place goes back.
+- *A read sees every settled change.* A settled change is in two of three places, and a read asks
+  two, so they have one in common. Two copies without `book` count only if one of them has a text:
+  in a new store, and in one of an older release, only `book` is written.
+- *An unsettled change does no harm.* Some dispatchers see it and some do not, as between two looks.
+  The next change of that table waits for `settle_us` from when this one was seen settled
+  (`Catalogue.settled`), so two dispatchers are at most one phase apart. A reader of two different
+  texts writes the newer one to the older place, so the change of a killed dispatcher is settled by
+  the next reader. `change` succeeds only when its text is settled.
+- *A lost text is restored.* A failover of Redis may lose the last text of `book`; a read that finds
+  a newer copy writes it back. A text without a revision comes from an older release, which knows
+  only `book`. There `book` counts, so a fleet of both releases works as the older one does.
 
-With one shard lost, rows of the other shards are read and written as before. While the shard of
-`book` is lost, tables cannot be created or changed; while both others are, nothing is settled.
-Bounds: three places, one read of each at a time for each caller.
+While one shard is lost, the rows of the other shards are read and written. While the shard of
+`book` is lost, no table is created or changed. While the shards of both copies are lost, no change
+settles. Bounds: three places, and one read of each for each caller.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAJORITY: Final = 2
 
 
 class CatalogueReading(NamedTuple):
-    """What two places have: the newer text, and whether both have it."""
+    """The newer text of two places, and whether both have it."""
 
     text: bytes | None
     settled: bool
@@ -83,7 +83,7 @@ class CatalogueCopies:
         return CatalogueReading(newest, settled, seen)
 
     async def swap(self, new: bytes, reading: CatalogueReading) -> bool:
-        """Make a change of what was read `with_book`; return False if others were faster.
+        """Replace the text that was read `with_book`; return False if another dispatcher was faster.
 
         Raises `OutcomeUnknown` if `book` has it and no copy does.
         """
@@ -124,7 +124,7 @@ class CatalogueCopies:
 
     async def _spread(self, newest: bytes, seen: dict[int, bytes | None]) -> bool:
         """Write this text to places that have an older one; return whether two have it."""
-        # First where it was read: those places answer. Whoever reads the third updates it.
+        # First the places that were read, since they answer. The next reader updates the third.
         for number in [*seen, *(one for one in range(len(_PLACES)) if one not in seen)]:
             if [*seen.values()].count(newest) >= _MAJORITY:
                 return True

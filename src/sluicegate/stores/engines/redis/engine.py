@@ -213,9 +213,9 @@ class RedisEngine:
         return reply
 
     async def _wait(self, client: RedisClient, keys: EngineKeys) -> None:
-        """Return when as many replicas have what was written as must."""
-        # Behind the write, on its connection: sent with it, it could overtake a script that
-        # the server has to be told first.
+        """Return when `wait` replicas have acknowledged the write."""
+        # Sent after the write's reply: sent together, it could overtake a script that must be
+        # loaded first.
         wait, wait_ms = self._settings.wait, max(self._settings.wait_us // 1_000, 1)
         try:
             acknowledged = await client.call("WAIT", wait, wait_ms, key=keys.parts)
