@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import grpc
 import grpc.aio
@@ -23,7 +23,7 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.listener import Language, Listener
+from sluicegate.doors.listener import Language, Listener, ProtocolFactory
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from sluicegate.service.settings import settings_from
@@ -43,6 +43,7 @@ class LostAnswers:
         self.lost = False
         self.down = False
         self.hangs = False
+        self.full_space = ""
         self.updates = 0
         self.updates_max = 1_000
 
@@ -52,6 +53,8 @@ class LostAnswers:
         return self._engine.read(space, places)
 
     async def write(self, changes: Sequence[Change]) -> None:
+        if self.full_space and changes[0].space == self.full_space:
+            raise Unavailable("the engine", "its disk is full")
         await self._engine.write(changes)
         await self._lose()
 
@@ -83,7 +86,7 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def served(**calls: int) -> AsyncIterator[Served]:
+async def served(calls: GrpcSettings | None = None) -> AsyncIterator[Served]:
     app = KvApp(settings_from(KvSettings, *PLENTY))
     access = Keeper()
     try:
@@ -93,11 +96,11 @@ async def served(**calls: int) -> AsyncIterator[Served]:
         http = KvHttp(app.dispatcher, MemoryService(), access, app.clock)
         resp = app.resp(access)
         web_door = HttpDoor(http.handle, app.clock, HttpSettings())
-        grpc_door = GrpcDoor(app.grpc().methods, access, app.clock, GrpcSettings(**calls))
-        doors = {
+        grpc_door = GrpcDoor(app.grpc().methods, access, app.clock, calls or GrpcSettings())
+        doors: dict[Language, ProtocolFactory] = {
             Language.RESP: lambda peer: resp.protocol("", peer.names),
             Language.HTTP1: web_door,
-            Language.HTTP2: lambda _: grpc_door(),
+            Language.HTTP2: lambda _: cast("asyncio.Protocol", grpc_door()),
         }
         async with Listener(["127.0.0.1:0"], doors) as listening:
             port = listening.addresses[0].port
@@ -169,7 +172,7 @@ def test_grpc_write_with_lost_answer_is_unknown() -> None:
 
 def test_grpc_write_beyond_its_time_is_unknown() -> None:
     async def story() -> None:
-        async with served(call_us_max=50_000) as all_:
+        async with served(GrpcSettings(call_us_max=50_000)) as all_:
             all_.engine.hangs = True
             write = pb.WriteRequest(table="t", writes=[pb.Write(partition=b"a", value=b"v")])
             error = await grpc_error(all_.grpc.Write(write))
@@ -188,6 +191,21 @@ def test_remove_of_part_of_keys_is_unknown() -> None:
             error = await resp_error(all_.resp.delete("t:a", "t:b"))
             assert error.startswith("UNKNOWN ")
             assert [await all_.resp.get(key) for key in ("t:a", "t:b")] == [None, b"2"]
+
+    run(story)
+
+
+def test_mset_of_part_of_tables_is_unknown() -> None:
+    async def story() -> None:
+        async with served() as all_:
+            all_.engine.full_space = "t/u"
+            assert (await resp_error(all_.resp.mset({"u:a": b"1"}))).startswith("BUSY ")
+            error = await resp_error(all_.resp.mset({"t:a": b"1", "u:a": b"1"}))
+            assert error.startswith("UNKNOWN ")
+            assert await all_.resp.get("t:a") == b"1"
+            all_.engine.updates, all_.engine.updates_max = 0, 1
+            error = await resp_error(all_.resp.delete("t:a", "v:b", "t:n"))
+            assert error.startswith("UNKNOWN ")
 
     run(story)
 

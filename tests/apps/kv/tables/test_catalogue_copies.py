@@ -157,8 +157,8 @@ async def test_unsettled_change_does_not_start_the_settle_time() -> None:
     await first.create_table("t")
     shards.values[BOOK] = encode_catalogue(sealing(first.state)._replace(revision=2))
 
-    async def never(_change: Change, _expected: bytes | None) -> bool:
-        raise Unavailable("the shard", "it takes no writes")
+    async def never(change: Change, expected: bytes | None) -> bool:
+        raise Unavailable("the shard", f"it takes no writes of {change.partition!r}")
 
     shards.swap = never  # type: ignore[method-assign]
     for _ in range(4):
@@ -205,7 +205,7 @@ async def test_lost_text_of_book_is_restored_from_copy() -> None:
 
 async def test_engine_of_one_shard_has_one_place() -> None:
     shards = Shards()
-    shards.shard_of = lambda _space, _partition: "all"  # type: ignore[method-assign]
+    shards.shard_of = lambda _space, partition: "all"  # type: ignore[method-assign]
     first, _ = node(shards)
     await first.create_table("t")
     assert [*shards.values] == [BOOK]

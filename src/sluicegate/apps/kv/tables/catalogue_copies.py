@@ -83,7 +83,7 @@ class CatalogueCopies:
         return CatalogueReading(newest, settled, seen)
 
     async def swap(self, new: bytes, reading: CatalogueReading) -> bool:
-        """Replace the text that was read `with_book`; return False if another dispatcher was faster.
+        """Replace the text that was read `with_book`; return False if another was faster.
 
         Raises `OutcomeUnknown` if `book` has it and no copy does.
         """

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import OutcomeUnknown, SluicegateError
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row, Write
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
 from sluicegate.doors.resp.kv.arguments import place_of
@@ -108,9 +109,21 @@ def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
 async def _write_tables(
     service: KeyValues, writes: dict[str, list[Write]], call: CallContext
 ) -> bytes:
+    made = False
     for table, those in writes.items():
-        await service.write(table, those, call)
+        try:
+            await service.write(table, those, call)
+        except SluicegateError as error:
+            if made:
+                raise _part_made(error) from error
+            raise
+        made = True
     return OK
+
+
+def _part_made(error: SluicegateError) -> OutcomeUnknown:
+    """Return the error of a command that changed the tables before the one that failed."""
+    return OutcomeUnknown("the service", f"only a part was made ({error})")
 
 
 def places_of(keys: list[bytes]) -> dict[str, list[Place]]:
@@ -237,7 +250,12 @@ def delete(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
 async def _remove(service: KeyValues, places: dict[str, list[Place]], call: CallContext) -> bytes:
     count = 0
     for table, those in places.items():
-        count += await service.remove(table, list(dict.fromkeys(those)), call)
+        try:
+            count += await service.remove(table, list(dict.fromkeys(those)), call)
+        except SluicegateError as error:
+            if count:
+                raise _part_made(error) from error
+            raise
     return integer(count)
 
 
