@@ -28,7 +28,6 @@ from sluicegate.service.settings import seconds, whole
 
 COUNT_MAX: Final = 10_000
 _WAIT_S_MAX: Final = 3_600.0
-_PUBLISHING: Final = "publishing"  # the failure of what could not be signed, stored or announced
 _PRINTERS: Final[Mapping[str, Callable[[Any], None]]] = {
     "Diff": output.show_diff,
     "Audit": output.show_audit,
@@ -69,7 +68,7 @@ def run(arguments: Namespace) -> int:
 
 def report_delivery(result: Answer) -> int:
     """1 where it is decided, and nodes cannot learn of it yet."""
-    return int(_PUBLISHING in (result.get("troubles") or {}))
+    return int(output.PUBLISHING in (result.get("troubles") or {}))
 
 
 def value_of(argument: Argument, value: Any) -> Any:

@@ -13,6 +13,7 @@ from sluicegate.contracts.rule_admin import Answer
 from sluicegate.shadow.report.report import describe_basis, has_figures
 from sluicegate.system import now_us
 
+PUBLISHING: Final = "publishing"  # the failure to sign, store or announce a decision
 ID_SHOWN: Final = 10
 _PERCENT: Final = 100  # parts of 10,000
 # Also what turns the direction of writing; a tab and the end of a line may be in a text.
@@ -200,6 +201,8 @@ def print_failures(result: Answer) -> None:
     """What does not go as it should, a line each, beside what was asked for."""
     for what, why in (result.get("troubles") or {}).items():
         words = why if why.startswith(what) else f"{what}: {why}"
+        if what == PUBLISHING:
+            words += "; the decision stands, and sluicegate rules status delivers it"
         sys.stderr.write(f"sluicegate: {harmless(words)}\n")
 
 
