@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import Backoff
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.retry import Retry, RetryPlan, RetrySettings, decide
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of
+from sluicegate.policies.retry import NOT_IDEMPOTENT, Retry, RetryPlan, RetrySettings, decide
 from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
 from sluicegate.testing import SeededChance
 
@@ -66,6 +66,15 @@ def planned(
         draw,
         idempotent=idempotent,
     )
+
+
+def test_unknown_outcome_is_repeated_only_if_idempotent() -> None:
+    async def lost() -> CallResult[str]:
+        raise OutcomeUnknown("the engine", "no answer in 50 ms")
+
+    answer = asyncio.run(result_of(lost()))
+    assert planned(answer, idempotent=False) == RetryPlan(NEVER, NOT_IDEMPOTENT)
+    assert planned(answer, idempotent=True).wait_us > 0
 
 
 def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:

@@ -291,6 +291,8 @@ def test_a_group_of_hosts_is_refused_since_nothing_would_go_to_them() -> None:
         (CODE.RESOURCE_EXHAUSTED, None, ResultKind.LIMITED, 0, False),
         (CODE.NOT_FOUND, [(PUSHBACK, "70")], ResultKind.REJECTED, 0, False),
         (CODE.INTERNAL, [], ResultKind.FAILED, 0, False),
+        # A write of unknown outcome: only an idempotent call is repeated.
+        (CODE.UNKNOWN, [(PUSHBACK, "-1")], ResultKind.FAILED, 0, False),
         (CODE.CANCELLED, [], ResultKind.CANCELLED, 0, False),
     ],
 )
