@@ -9,6 +9,11 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
+RESP says nowhere which call a reply answers. So each write ends with a guard, `PING <text>`, whose
+text was never used before, and so does every 64th call of a large write. Answers are held back
+until the guard behind them is answered with its text: a reply too many or too few, whatever its
+cause, ends the connection before one answer reaches another caller (decision 36).
+
 An exception in here, whoever raised it, leaves the queue of calls and the bytes on the wire out of
 step. It ends the connection and fails all its calls, and the loop's exception handler gets it.
 
@@ -21,6 +26,7 @@ what has come in the meantime before anything is called late.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -47,6 +53,39 @@ _SWEEPS: Final = 4  # in one time-out
 _SMALL_BYTES_MAX: Final = 256 << 10
 _S_PER_BYTE: Final = 8 / 100e6
 _CLOSE_S_MAX: Final = 1.0
+# Calls with one guard: their answers wait for each other, and a guard costs the server as much as a
+# small call.
+GUARDED_CALLS_MAX: Final = 64
+_GUARD_HEAD: Final = b"*2\r\n$4\r\nPING\r\n$20\r\n"
+_GUARD_FIRST: Final = 100_000_000_000  # so that all have as many digits
+
+
+@final
+class GuardWords:
+    """The texts of one connection's guards: eight random digits, and a number that is used once."""
+
+    __slots__ = ("_last", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix = os.urandom(4).hex().encode()
+        self._last = _GUARD_FIRST
+
+    def next(self) -> bytes:
+        """Return the text of the next guard."""
+        self._last += 1
+        return b"%b%d" % (self._prefix, self._last)
+
+
+def guard_command(text: bytes) -> bytes:
+    """Return the command whose answer is `text`."""
+    return b"%b%b\r\n" % (_GUARD_HEAD, text)
+
+
+def guard_failure(reply: Reply) -> str:
+    """Return why a connection ends whose guard was answered with something else."""
+    if type(reply) is ErrorReply:
+        return f"it answered a check with {reply}"
+    return "an answer is missing, or one too many; is something between us and it?"
 
 
 class ReplyReceiver(Protocol):
@@ -187,6 +226,11 @@ class RedisConnection(asyncio.Protocol):
         self._closed: asyncio.Future[None] = loop.create_future()
         self._end_reason: str | None = None  # set once it has ended, or is to end
         self._waiting: deque[RedisCall] = deque()
+        self._guard_words: GuardWords | None = None
+        self._unguarded = 0  # calls sent since the last guard
+        self._guards: deque[tuple[int, bytes]] = deque()  # calls before each, and its text
+        self._held: list[Reply] = []  # until the guard behind them is answered
+        self._held_bytes = 0  # of these, and of the reply that is not whole yet
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._flush_due = False
@@ -226,6 +270,10 @@ class RedisConnection(asyncio.Protocol):
         self._owner = owner
         self._timeout_s = timeout_us / 1e6
 
+    def guard(self) -> None:
+        """From now on end each write with a guard; no call may be in flight."""
+        self._guard_words = GuardWords()
+
     def send(self, call: RedisCall, *, again: bool = False) -> None:
         """Have the call leave with this tick of the loop, or fail it.
 
@@ -246,9 +294,12 @@ class RedisConnection(asyncio.Protocol):
             return
         try:
             self._unsent_bytes = size
+            if self._unguarded >= GUARDED_CALLS_MAX and not call.asking:  # ASKING is right before
+                self._add_guard()
             self._unsent.append(payload)
             self._waiting.append(call)
             self._sent += 1
+            self._unguarded += 1
             if not self._flush_due:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
@@ -349,6 +400,7 @@ class RedisConnection(asyncio.Protocol):
         if self._paused or self._end_reason is not None or self._transport is None:
             return
         try:
+            self._add_guard()
             payloads = self._unsent
             left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
             due = left_at + self._timeout_s
@@ -360,6 +412,15 @@ class RedisConnection(asyncio.Protocol):
             self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
         except BaseException as error:
             self._break("writing", error)
+
+    def _add_guard(self) -> None:
+        if self._guard_words is not None and self._unguarded:
+            text = self._guard_words.next()
+            payload = guard_command(text)
+            self._unsent.append(payload)
+            self._unsent_bytes += len(payload)
+            self._guards.append((self._unguarded, text))
+        self._unguarded = 0
 
     def _take(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
         before = self._answered
@@ -382,18 +443,39 @@ class RedisConnection(asyncio.Protocol):
 
     def _read(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
         gets = self._reader.gets
-        waiting = self._waiting
+        held = self._held
+        guards = self._guards
+        is_guarded = self._guard_words is not None
         self._reader.feed(data)
+        self._held_bytes += len(data)
         while (reply := gets()) is not _MORE:
-            kind = type(reply)
-            if kind is hiredis.PushNotification:
+            if type(reply) is hiredis.PushNotification:
                 continue
+            if not is_guarded:
+                held.append(reply)
+            elif guards and len(held) < guards[0][0]:
+                held.append(reply)
+                continue
+            elif not guards:
+                self.end(guard_failure(reply))
+                return
+            elif reply != guards.popleft()[1] and not are_errors(held, reply):
+                self.end(guard_failure(reply))
+                return
+            self._deliver(errors)
+        if not held:
+            self._held_bytes = self._reader.len()
+
+    def _deliver(self, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
+        """Hand what was held back to the oldest calls."""
+        waiting = self._waiting
+        for reply in self._held:
             if not waiting:
                 self.end("it answered what was not asked; is something between us and it?")
-                return
+                break
             call = waiting.popleft()
             self._answered += 1
-            if kind is ErrorReply:
+            if type(reply) is ErrorReply:
                 # Later: what is done about it may send, and that must not be amid a read.
                 errors.append((call, reply))
                 continue
@@ -404,6 +486,7 @@ class RedisConnection(asyncio.Protocol):
                 except BaseException:
                     call.fail(Unavailable(self.what, "its answer could not be handed over"))
                     raise
+        self._held.clear()
 
     def _count_answers(self) -> None:
         self._replied_at = self._loop.time()
@@ -476,7 +559,7 @@ class RedisConnection(asyncio.Protocol):
 
     def _patience_s(self) -> float:
         """Return how long an answer may take, of which some bytes may be here."""
-        return self._timeout_s + _transfer_s(self._reader.len())
+        return self._timeout_s + _transfer_s(self._held_bytes)
 
     def _timeout_reason(self) -> str:
         return f"no answer in {self._timeout_s * 1e3:g} ms"
@@ -521,12 +604,23 @@ class RedisConnection(asyncio.Protocol):
             self._timer = None
         self._unsent.clear()
         self._marks.clear()
+        self._guards.clear()
         while self._waiting:
             call = self._waiting.popleft()
             try:
                 call.fail(Unavailable(self.what, reason))
             except Exception as error:  # one caller's; the others are still to be failed
                 self._report(error)
+
+
+def are_errors(replies: Sequence[Reply], guard_reply: Reply) -> bool:
+    """Return whether the guard and all before it got errors, as from a server that is loading.
+
+    Errors are passed on without proof: none of them holds an answer.
+    """
+    if type(guard_reply) is not ErrorReply:
+        return False
+    return all(type(reply) is ErrorReply for reply in replies)
 
 
 def _transfer_s(size: int) -> float:
@@ -542,6 +636,7 @@ async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisC
         async with asyncio.timeout(timeout_s):
             await _connect(connection, endpoint, settings)
             await _greet(connection, settings)
+            connection.guard()
     except BaseException as error:
         connection.end("connecting failed")
         if connection._transport is not None:

@@ -18,11 +18,12 @@ a fork makes a client of its own, and only closes its copy of the socket (`aband
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from threading import Lock
-from typing import Any, TypeVar, cast, final
+from typing import Any, Final, TypeVar, cast, final
 
 import hiredis
 
@@ -30,7 +31,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels.breaker import CLOSED, FAILURE, IGNORED, REFUSED, SUCCESS, Circuit
-from sluicegate.stores.redis.connection import ReplyReceiver
+from sluicegate.stores.redis.connection import Reply, ReplyReceiver
 from sluicegate.stores.redis.node import BREAKER_DEFAULT, UNAVAILABLE
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import RedisSettings
@@ -48,6 +49,7 @@ from sluicegate.wire.resp import (
 )
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("sluicegate.redis")
 
 
 @final
@@ -152,7 +154,6 @@ class ThreadClient:
             breaker.leave(breaker.generation, SUCCESS, ended_us - began_us, ended_us, 0.0)
         else:
             # The answer is not whole, or is an error, or there is none: all that is as for others.
-            connection.unread = reply
             waiter = ThreadWaiter()
             self._carry([_ThreadCall(waiter, payload, script)], sent, failure)
             problem = waiter.exception()
@@ -300,7 +301,11 @@ class ThreadClient:
         try:
             with self._lock:
                 while self._due:
-                    self._due[0]()
+                    try:
+                        self._due[0]()
+                    except Exception:
+                        del self._due[0]  # or it would fail every trip from now on
+                        raise
                     del self._due[0]  # not before it is done: it may be interrupted
                 calls = [call for call in self._outbox if not call.receiver.done()]
                 self._crowded = len(self._asleep) > 0
@@ -358,6 +363,13 @@ class ThreadClient:
                 failure = f"the connection broke ({problem.strerror or problem})"
             if not (_is_late(problem) and self._connection.owed):
                 self._connection.close()
+        except SluicegateError:
+            raise  # of a setting
+        except Exception as problem:
+            # Which reply belongs to which call is not known after this, whoever raised it.
+            self._connection.close()
+            failure = f"reading its answers failed ({problem!r})"
+            _log.exception("%s: the connection was ended", self.what)
         else:
             return failure
         self._last_failure = self._last_failure if self._closed else failure
@@ -370,33 +382,34 @@ class ThreadClient:
         until_us = self._clock() + self._settings.timeout_us
         if not sent:
             connection.send(b"".join([call.payload for call in calls]))
-        again: list[_ThreadCall] = []
-        scripts: set[str] = set()
-        waiting = deque(calls)
+        replies: list[Reply] = []
         try:
-            while waiting:
+            while len(replies) < len(calls):
                 reply = connection.reply(until_us)
                 if connection.owed:
                     connection.owed -= 1
                     continue
-                call = waiting.popleft()
-                if type(reply) is not ErrorReply:
-                    if not call.receiver.done():
-                        call.receiver.set_result(reply)
-                elif reply.kind == NO_SCRIPT and self._may_resend(call):
-                    script = call.script
-                    if script is not None and script.sha not in scripts:
-                        scripts.add(script.sha)
-                        again.append(_ThreadCall(ThreadWaiter(), script.load, None))
-                    again.append(call)
-                else:
-                    failure = self._refuse(call, reply) or failure
+                replies.append(reply)
+            connection.check_guard(replies, until_us)
         except (TimeoutError, BlockingIOError):
-            connection.owed += len(waiting)
+            connection.owed += len(calls) - len(replies) + 1  # and the guard's
             if self._clock() - connection.replied_us > self._settings.silence_us_max:
                 self._connection.close()
-            _fail(again, Unavailable(self.what, "its scripts are not loaded"))
             raise
+        again: list[_ThreadCall] = []
+        scripts: set[str] = set()
+        for call, reply in zip(calls, replies, strict=True):
+            if type(reply) is not ErrorReply:
+                if not call.receiver.done():
+                    call.receiver.set_result(reply)
+            elif reply.kind == NO_SCRIPT and self._may_resend(call):
+                script = call.script
+                if script is not None and script.sha not in scripts:
+                    scripts.add(script.sha)
+                    again.append(_ThreadCall(ThreadWaiter(), script.load, None))
+                again.append(call)
+            else:
+                failure = self._refuse(call, reply) or failure
         return failure, again
 
     def _may_resend(self, call: _ThreadCall) -> bool:
