@@ -117,7 +117,7 @@ def test_flush_right_after_late_sweep_is_written(loop: str) -> None:
                 connection.push()
 
             here.call_at(here.time() + 2 * TIMEOUT_US / 1e6, send_in_phase_of_sweep)
-            time.sleep(5 * TIMEOUT_US / 1e6)  # noqa: ASYNC251 - the program itself is late
+            time.sleep(5 * TIMEOUT_US / 1e6)
             await outcome(first)
             third = connection.ask("ECHO", "third")
             return [await outcome(calls[0]), await outcome(third)]

@@ -86,7 +86,7 @@ def test_lost_write_ends_connection_and_reaches_nobody(wire: Wire) -> None:
     assert not wire.connection.is_open
 
 
-def test_large_write_has_guard_behind_each_64_calls(wire: Wire) -> None:
+def test_large_write_has_guard_behind_each_32_calls(wire: Wire) -> None:
     calls = asked(wire, 2 * GUARDED_CALLS_MAX + 1)
     data = wire.transport.writes[0]
     assert len(GUARD.findall(data)) == 3

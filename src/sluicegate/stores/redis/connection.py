@@ -10,7 +10,7 @@ fails its call alone. What is not RESP, an answer to no question, or a reply bey
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
 RESP says nowhere which call a reply answers. So each write ends with a guard, `PING <text>`, whose
-text was never used before, and so does every 64th call of a large write. Answers are held back
+text was never used before, and so does every 32nd call of a large write. Answers are held back
 until the guard behind them is answered with its text: a reply too many or too few, whatever its
 cause, ends the connection before one answer reaches another caller (decision 36).
 
@@ -55,14 +55,14 @@ _S_PER_BYTE: Final = 8 / 100e6
 _CLOSE_S_MAX: Final = 1.0
 # Calls with one guard: their answers wait for each other, and a guard costs the server as much as a
 # small call.
-GUARDED_CALLS_MAX: Final = 64
+GUARDED_CALLS_MAX: Final = 32
 _GUARD_HEAD: Final = b"*2\r\n$4\r\nPING\r\n$20\r\n"
 _GUARD_FIRST: Final = 100_000_000_000  # so that all have as many digits
 
 
 @final
 class GuardWords:
-    """The texts of one connection's guards: eight random digits, and a number that is used once."""
+    """Texts of the guards of one connection: eight random digits and a number used once."""
 
     __slots__ = ("_last", "_prefix")
 
@@ -265,6 +265,11 @@ class RedisConnection(asyncio.Protocol):
         """Calls without an answer, those whose waiters have gone included."""
         return len(self._waiting)
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether its writes end with guards."""
+        return self._guard_words is not None
+
     def serve(self, owner: RedisConnectionOwner, timeout_us: int) -> None:
         """From now on tell `owner`, and time calls out after `timeout_us`."""
         self._owner = owner
@@ -446,23 +451,22 @@ class RedisConnection(asyncio.Protocol):
         held = self._held
         guards = self._guards
         is_guarded = self._guard_words is not None
+        wanted = guards[0][0] if guards else 0  # before the next guard
         self._reader.feed(data)
         self._held_bytes += len(data)
         while (reply := gets()) is not _MORE:
             if type(reply) is hiredis.PushNotification:
                 continue
-            if not is_guarded:
-                held.append(reply)
-            elif guards and len(held) < guards[0][0]:
+            if len(held) < wanted:
                 held.append(reply)
                 continue
-            elif not guards:
-                self.end(guard_failure(reply))
-                return
-            elif reply != guards.popleft()[1] and not are_errors(held, reply):
+            if not is_guarded:
+                held.append(reply)
+            elif not guards or (reply != guards.popleft()[1] and not are_errors(held, reply)):
                 self.end(guard_failure(reply))
                 return
             self._deliver(errors)
+            wanted = guards[0][0] if guards else 0
         if not held:
             self._held_bytes = self._reader.len()
 

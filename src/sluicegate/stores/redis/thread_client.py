@@ -345,7 +345,7 @@ class ThreadClient:
         failure = ""
         try:
             if error is not None and not (sent and _is_late(error)):
-                raise error
+                raise error  # noqa: TRY301  # it is told like all that fails here
             if not sent:
                 self._connection.make_ready()
             while calls:
