@@ -16,15 +16,12 @@ from sluicegate.wire.resp import ErrorReply, command
 
 
 class HandTimer:
-    """What `call_at` gives."""
+    """What `call_at` gives. Like uvloop's for an instant that is near, it does not say when."""
 
     def __init__(self, at: float, then: Callable[[], None]) -> None:
         self.at = at
         self.then = then
         self.cancelled = False
-
-    def when(self) -> float:
-        return self.at
 
     def cancel(self) -> None:
         self.cancelled = True

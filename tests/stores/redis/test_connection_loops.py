@@ -13,9 +13,11 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.redis.connection import RedisCall, RedisConnection, open_connection
+from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import ErrorReply, command
-from tests.stores.redis.live import LOOPS, run
+from tests.stores.redis.live import LOOPS, PATIENCE_S, run
 
 TIMEOUT_US = 10_000
 each_loop = pytest.mark.parametrize("loop", LOOPS)
@@ -160,3 +162,24 @@ def test_exception_in_connection_fails_all_its_calls(where: str, loop: str) -> N
     if where == "on_replies":
         assert outcomes.pop(0) == b"1"
     assert all(isinstance(one, Unavailable) for one in outcomes), outcomes
+
+
+def test_unforeseen_exception_while_connecting_fails_calls_and_is_retried() -> None:
+    """An exception that nobody had thought of ended the only task that connects."""
+    complaints: list[str] = []
+
+    async def story() -> None:
+        here = asyncio.get_running_loop()
+        here.set_exception_handler(lambda _, about: complaints.append(repr(about["exception"])))
+        endpoint = Endpoint("no\0host", 6379)
+        settings = RedisSettings(endpoints=(endpoint,), backoff_us=1_000, backoff_us_max=1_000)
+        node = RedisNode(endpoint, settings, SeededChance(3))
+        async with asyncio.timeout(PATIENCE_S):
+            assert "null" in str(await outcome(node.call("GET", "key")))
+            while len(complaints) < 3:
+                await asyncio.sleep(0)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=LOOPS["asyncio"]) as runner:
+        runner.run(story())
+    assert "null" in complaints[0]

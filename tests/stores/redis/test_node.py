@@ -17,7 +17,15 @@ from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import ErrorReply
+from tests.stores.redis import live
 from tests.stores.redis.live import ADD, opened, run
+
+
+@pytest.fixture(autouse=True, params=live.LOOPS)
+def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of these run on each loop that ships."""
+    monkeypatch.setattr(live, "default_loop", request.param)
+
 
 Answer = Callable[[list[bytes]], bytes]
 
