@@ -1,7 +1,7 @@
 """Crowds: one for each client of a store, that ask only for what names itself.
 
-A crowd counts its answers, and those that belong to another question. What fails with
-`Unavailable` is counted, and repeated by nobody.
+A crowd counts its answers and the foreign ones among them. A call that fails with `Unavailable` is
+counted and not repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THREADS = 4
 FAILED_WAIT_S = 0.002  # as a caller with other requests to look at
 SPACE = "chaos"
 ARGUMENT = Script("return ARGV[1]", name="argument")
-# Each key has a limit of its own, so what is left of it names the key.
+# Each key has a different limit, so its remaining count names the key.
 LIMITS = [
     Limit(1_000 + number, period_us=86_400_000_000, algorithm=Algorithm.FIXED_WINDOW)
     for number in range(KEYS)
@@ -44,7 +44,7 @@ LIMITS = [
 
 
 class Tally:
-    """What became of the calls, from whatever thread."""
+    """Outcomes of calls, from any thread."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -178,7 +178,7 @@ class StoreCrowd(Crowd):
 
 
 class ServiceCrowd(StoreCrowd):
-    """Likewise, of a service."""
+    """Looks at the limits of a service."""
 
     async def prepare(self) -> None:
         self.store = ServiceStore(self.url, SeededChance(1))
@@ -186,7 +186,7 @@ class ServiceCrowd(StoreCrowd):
 
 
 class ThreadCrowd(Crowd):
-    """Likewise, by threads that do their own input and output."""
+    """Looks at limits by threads that do their own input and output."""
 
     store: RedisThreads
 
@@ -225,7 +225,7 @@ class ThreadCrowd(Crowd):
 
 
 class EngineCrowd(Crowd):
-    """Reads, scans and writes rows, whose values name them; what was acknowledged is there."""
+    """Reads, scans and writes rows that name themselves, and checks acknowledged writes."""
 
     engine: RedisEngine
 

@@ -45,7 +45,7 @@ class Faults:
         return self._left.pop()
 
     async def strike(self, name: str) -> None:
-        """Break, wait, and mend."""
+        """Break, wait, and repair."""
         lasts_s = self._draw.uniform(*LASTS_S)
         if name == "hold":
             for _ in range(self._draw.randrange(1, 6)):

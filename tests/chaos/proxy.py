@@ -1,8 +1,8 @@
-"""A TCP proxy that breaks what it carries: `FaultyProxy` runs it in a process of its own.
+"""A TCP proxy that breaks what it carries: `FaultyProxy` runs it in a separate process.
 
     python -m tests.chaos.proxy PORT [PORT ...]
 
-It prints a port of its own for each of these ports of 127.0.0.1, and then obeys one command a line:
+It prints one listening port for each target port of 127.0.0.1, then obeys one command a line:
 
     pause | resume            carry nothing; carry what was kept
     delay MS                  carry each read that much later
@@ -13,7 +13,7 @@ It prints a port of its own for each of these ports of 127.0.0.1, and then obeys
     drop | twice              lose the next reply, or send it twice
     lose BYTES                lose that much of what callers write next
 
-Where a server names the ports of its cluster, the proxy's own stand in their place.
+Replies that name the ports of a cluster get the ports of the proxy instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class State:
-    """What is broken now."""
+    """The current faults."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -74,7 +74,7 @@ class State:
             end.pump()
 
     def edited(self, data: bytes) -> bytes:
-        """What a caller gets of what a server has written."""
+        """Return the bytes of a server as the caller receives them."""
         for port, own in self.own_ports.items():
             data = data.replace(port, own)
         if self.edit in ("drop", "twice") and (reply := REPLY.search(data)) is not None:
@@ -192,7 +192,7 @@ async def carry(ports: Sequence[int]) -> None:
 
 
 class FaultyProxy:
-    """The proxy in a process of its own; `ports` stand for those that it was given."""
+    """The proxy in a separate process; `ports` lead to the target ports in their order."""
 
     def __init__(self, *ports: int) -> None:
         self._targets = ports
@@ -214,7 +214,7 @@ class FaultyProxy:
         self._process.communicate(timeout=20)
 
     def tell(self, command: str) -> None:
-        """Break something, or mend it."""
+        """Send one command, and wait until it is in effect."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(command + "\n")

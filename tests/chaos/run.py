@@ -27,7 +27,7 @@ QUIET_S = 0.03  # between two faults, at least
 
 @dataclass
 class Outcome:
-    """What a run has seen."""
+    """Results of one run."""
 
     answers: int = 0
     failed: int = 0
@@ -43,7 +43,7 @@ class Outcome:
 
 @contextmanager
 def service_process() -> Iterator[tuple[int, Engine]]:
-    """A service in a process of its own: its port, and how it is stopped."""
+    """Start a service in a separate process; yield its port and how to stop it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.service"],
         cwd=ROOT,
@@ -98,7 +98,7 @@ def chaos(
     answers: int,
     quiet_s: float = QUIET_S,
 ) -> Outcome:
-    """Ask until so many answers are here, and every fault was there."""
+    """Ask until `answers` have arrived and every fault has struck."""
     outcome = Outcome()
 
     async def story() -> None:
@@ -145,7 +145,7 @@ async def recovered(crowd: Crowd) -> float:
 
 
 def check(outcome: Outcome, answers: int) -> None:
-    """See that nothing was foreign, that nothing was raised, and that so much was answered."""
+    """Check that no answer was foreign, nothing was raised, and `answers` arrived."""
     sys.stdout.write(f"{outcome}\n")
     assert outcome.foreign == []
     assert outcome.raised == []

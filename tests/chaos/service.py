@@ -1,4 +1,4 @@
-"""A service in a process of its own: prints its port, and ends with its standard input."""
+"""A service in a separate process: prints its port and ends with its standard input."""
 
 from __future__ import annotations
 

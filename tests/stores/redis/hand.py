@@ -16,7 +16,7 @@ from sluicegate.wire.resp import ErrorReply, command
 
 
 class HandTimer:
-    """What `call_at` gives. Like uvloop's for an instant that is near, it does not say when."""
+    """A handle of `call_at`; without `when`, like uvloop's for a near instant."""
 
     def __init__(self, at: float, then: Callable[[], None]) -> None:
         self.at = at

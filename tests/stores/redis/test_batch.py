@@ -354,7 +354,7 @@ def test_a_key_that_stands_twice_in_a_group_is_one_charge_of_both() -> None:
     run(story())
 
 
-def test_call_that_cannot_be_sent_leaves_nobody_waiting() -> None:
+def test_unsendable_call_fails_its_waiters() -> None:
     async def story() -> None:
         client, batches = by_hand()
         client.send_script = _raise
@@ -366,7 +366,7 @@ def test_call_that_cannot_be_sent_leaves_nobody_waiting() -> None:
     run(story())
 
 
-def test_flush_that_raises_leaves_nobody_waiting() -> None:
+def test_raising_flush_fails_its_waiters() -> None:
     async def story() -> None:
         client, batches = by_hand()
         client.push = _raise

@@ -95,7 +95,7 @@ async def served(owner: Owner, **settings: Any) -> AsyncIterator[RedisConnection
 
 
 async def outcome(answer: asyncio.Future[Any]) -> Any:
-    """The answer, or why there is none."""
+    """The answer, or the error."""
     try:
         async with asyncio.timeout(20):
             return await answer
@@ -165,7 +165,7 @@ def test_exception_in_connection_fails_all_its_calls(where: str, loop: str) -> N
 
 
 def test_unforeseen_exception_while_connecting_fails_calls_and_is_retried() -> None:
-    """An exception that nobody had thought of ended the only task that connects."""
+    """An unforeseen exception ended the only task that connects."""
     complaints: list[str] = []
 
     async def story() -> None:

@@ -33,7 +33,7 @@ def asked(wire: Wire, count: int) -> list[asyncio.Future[Any]]:
 
 
 def answers(wire: Wire, write: int = -1) -> list[bytes]:
-    """What a server answers to a write, the guard's text last."""
+    """The replies to a write, the guard's text last."""
     text = GUARD.findall(wire.transport.writes[write])[-1]
     echoes = re.findall(rb"ECHO\r\n\$\d+\r\n(\d+)\r\n", wire.transport.writes[write])
     return [b"+%b\r\n" % one for one in [*echoes, text]]
@@ -50,7 +50,7 @@ def test_answers_wait_for_guard_behind_them(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("lost", range(5))
-def test_missing_reply_ends_connection_and_reaches_nobody(wire: Wire, lost: int) -> None:
+def test_missing_reply_ends_connection_and_fails_calls(wire: Wire, lost: int) -> None:
     calls, replies = asked(wire, 4), []
     replies += answers(wire)
     calls += asked(wire, 4)
@@ -62,7 +62,7 @@ def test_missing_reply_ends_connection_and_reaches_nobody(wire: Wire, lost: int)
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_extra_reply_ends_connection_and_reaches_nobody(wire: Wire, place: int) -> None:
+def test_extra_reply_ends_connection_and_fails_calls(wire: Wire, place: int) -> None:
     calls = asked(wire, 4)
     replies = answers(wire)
     replies.insert(place, b"+stray\r\n")
@@ -71,13 +71,13 @@ def test_extra_reply_ends_connection_and_reaches_nobody(wire: Wire, place: int) 
     assert not wire.connection.is_open
 
 
-def test_reply_before_anything_was_asked_ends_connection(wire: Wire) -> None:
+def test_reply_before_first_call_ends_connection(wire: Wire) -> None:
     wire.answer(b"+stray\r\n")
     assert not wire.connection.is_open
 
 
-def test_lost_write_ends_connection_and_reaches_nobody(wire: Wire) -> None:
-    """What the flush that raised had done: calls in the queue, and not on the wire."""
+def test_lost_write_ends_connection_and_fails_calls(wire: Wire) -> None:
+    """The effect of the flush that raised: calls in the queue but not on the wire."""
     lost = asked(wire, 4)
     wire.transport.writes.clear()
     later = asked(wire, 4)

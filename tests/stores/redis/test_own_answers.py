@@ -81,7 +81,7 @@ async def foreign_answers(connection: RedisConnection, proxy: FaultyProxy, edit:
 
 
 def guard_bytes(connection: RedisConnection) -> int:
-    """What a write has at its end, if there are guards."""
+    """The size of a guard, or 0 without guards."""
     return len(guard_command(GuardWords().next())) if connection.is_guarded else 0
 
 

@@ -452,7 +452,7 @@ class ScriptBatches:
         try:
             self._leave(taken, groups)
         except BaseException as error:
-            # They are in no queue any more, and nobody may wait for ever.
+            # They have left the queue, so no later flush would end their wait.
             for _, asks in taken:
                 for waiters in asks.values():
                     _fail_each(waiters, error)

@@ -14,8 +14,9 @@ text was never used before, and so does every 32nd call of a large write. Answer
 until the guard behind them is answered with its text: a reply too many or too few, whatever its
 cause, ends the connection before one answer reaches another caller (decision 36).
 
-An exception in here, whoever raised it, leaves the queue of calls and the bytes on the wire out of
-step. It ends the connection and fails all its calls, and the loop's exception handler gets it.
+An exception in a connection or in a callback of it leaves the queue of calls and the bytes on the
+wire out of step. It ends the connection, fails all its calls, and is passed to the exception
+handler of the loop.
 
 Time-outs cost one timer a connection. Calls of one tick share an instant, and the timer looks only
 at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
@@ -555,7 +556,7 @@ class RedisConnection(asyncio.Protocol):
         first = max(self._expired - self._answered, 0)
         self._expired = max(self._expired, expired)
         reason = self._timeout_reason()
-        # Copied: whoever hears of a failure may send.
+        # Copied: the receiver of a failure may send.
         late = list(islice(self._waiting, first, max(self._expired - self._answered, 0)))
         for call in late:
             call.fail(Unavailable(self.what, reason))
@@ -585,7 +586,7 @@ class RedisConnection(asyncio.Protocol):
         )
 
     def _break(self, doing: str, error: BaseException) -> None:
-        """End it: after this exception nobody knows which answer belongs to which call."""
+        """End the connection: after an exception its answers can no longer be matched."""
         self._stop(f"{doing} failed ({error!r}); its answers can no longer be matched")
         if self._transport is not None:
             with suppress(RuntimeError):  # the loop is closed

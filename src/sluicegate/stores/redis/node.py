@@ -241,7 +241,7 @@ class RedisNode(RedisClient):
         self._connection = None
         self._scripts_loading.clear()
         self._rejected_scripts.clear()
-        self._repair()  # first: whatever follows may raise, and nobody else connects again
+        self._repair()  # first: the calls below may raise, and only this connects again
         self._count_failure(failure)
         if self._owner is not None and not self._closed:
             self._owner.on_failure(self)

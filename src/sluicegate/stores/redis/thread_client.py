@@ -345,7 +345,7 @@ class ThreadClient:
         failure = ""
         try:
             if error is not None and not (sent and _is_late(error)):
-                raise error  # noqa: TRY301  # it is told like all that fails here
+                raise error  # noqa: TRY301  # handled with the other failures
             if not sent:
                 self._connection.make_ready()
             while calls:
@@ -366,7 +366,7 @@ class ThreadClient:
         except SluicegateError:
             raise  # of a setting
         except Exception as problem:
-            # Which reply belongs to which call is not known after this, whoever raised it.
+            # After any exception the replies can no longer be matched to their calls.
             self._connection.close()
             failure = f"reading its answers failed ({problem!r})"
             _log.exception("%s: the connection was ended", self.what)

@@ -102,7 +102,7 @@ class ThreadConnection:
             self._connect()
 
     def send(self, payload: bytes) -> None:
-        """Send all of it, and a guard; nobody knows how much has gone if that fails."""
+        """Send all of it and a guard; after a failure an unknown part has been sent."""
         sock = self._socket
         if sock is None:
             raise _closed()
