@@ -311,7 +311,7 @@ class RedisConnection(asyncio.Protocol):
                 self._loop.call_soon(self._flush)
         except BaseException as error:
             self._break("sending", error)
-            call.fail(Unavailable(self.what, self._end_reason or ""))
+            call.fail(self._ended())
 
     def push(self) -> None:
         """Write what waits now, not at the end of this tick."""
@@ -381,7 +381,7 @@ class RedisConnection(asyncio.Protocol):
         except BaseException as error:
             self._break("reading", error)
         for call, _ in errors:  # left over only if the connection has ended
-            call.fail(Unavailable(self.what, self._end_reason or ""))
+            call.fail(self._ended())
 
     def eof_received(self) -> None:
         """Part of asyncio.Protocol: the transport closes itself after this."""
@@ -584,6 +584,9 @@ class RedisConnection(asyncio.Protocol):
         return Unavailable(
             self.what, f"{self._unsent_bytes} bytes wait to be sent already (unsent_bytes_max)"
         )
+
+    def _ended(self) -> Unavailable:
+        return Unavailable(self.what, self._end_reason or "")
 
     def _break(self, doing: str, error: BaseException) -> None:
         """End the connection: after an exception its answers can no longer be matched."""
