@@ -220,7 +220,7 @@ def test_a_service_that_is_not_there_is_unavailable_within_the_deadline() -> Non
     run(story)
 
 
-@pytest.mark.parametrize("garbage", ["no JSON", "[]", "{}", '{"type": "message"}'])
+@pytest.mark.parametrize("garbage", ["no JSON", "[]", "{}", '{"type": "message"}', "[" * 50_000])
 def test_what_is_no_message_costs_a_connection_and_not_the_client(garbage: str) -> None:
     connections = 0
 

@@ -347,7 +347,7 @@ class PubSubClient:
                     return
             except (OSError, TimeoutError, WebSocketException) as error:
                 self._problem = str(error) or type(error).__name__
-            except (ValueError, LookupError, TypeError):
+            except Exception:  # of any kind: nothing else would connect again
                 self._problem = "what it sent is no message of this protocol"
             await asyncio.sleep(self._backoff.wait_us(attempt, self._draw()) / 1e6)
             attempt += 1

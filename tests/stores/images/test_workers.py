@@ -523,6 +523,7 @@ while os.read(0, 1 << 20):
         'say(b"no json")',
         'say(b"[]")',
         'say(b"{}")',
+        'say(b"[" * 4_000)',
         'say(b"{\\"kind\\":\\"none\\"}")',
         'say(b"{\\"data_bytes\\":9,\\"media_type\\":\\"image/png\\",\\"width\\":1,\\"height\\":1}")',
         'say(b"{\\"data_bytes\\":0,\\"media_type\\":\\"text/html\\",\\"width\\":1,\\"height\\":1}")',

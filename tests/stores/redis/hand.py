@@ -17,15 +17,12 @@ from sluicegate.wire.resp import ErrorReply, command
 
 
 class HandTimer:
-    """What `call_at` gives."""
+    """A handle of `call_at`; without `when`, like uvloop's for a near instant."""
 
     def __init__(self, at: float, then: Callable[[], None]) -> None:
         self.at = at
         self.then = then
         self.cancelled = False
-
-    def when(self) -> float:
-        return self.at
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -32,7 +32,10 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
-def run(story: Coroutine[Any, Any, T], loop: str = "asyncio") -> T:
+default_loop = "asyncio"
+
+
+def run(story: Coroutine[Any, Any, T], loop: str = "") -> T:
     """Run it on a new loop; fail if a task is left, or if anything complained to the loop."""
     complaints: list[dict[str, Any]] = []
 
@@ -44,7 +47,7 @@ def run(story: Coroutine[Any, Any, T], loop: str = "asyncio") -> T:
         assert not left, left
         return result
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+    with asyncio.Runner(loop_factory=LOOPS[loop or default_loop]) as runner:
         result = runner.run(watched())
     gc.collect()  # a socket left open complains now
     assert not complaints, complaints

@@ -352,3 +352,36 @@ def test_a_key_that_stands_twice_in_a_group_is_one_charge_of_both() -> None:
         assert left == [6, 8, 6]
 
     run(story())
+
+
+def test_unsendable_call_fails_its_waiters() -> None:
+    async def story() -> None:
+        client, batches = by_hand()
+        client.send_script = _raise
+        waiter = batches.ask(counter(), "ann", 1, True)
+        await turn()
+        assert isinstance(waiter.exception(), Unavailable)
+        assert batches.stats().calls_in_flight == 0
+
+    run(story())
+
+
+def test_raising_flush_fails_its_waiters() -> None:
+    async def story() -> None:
+        client, batches = by_hand()
+        client.push = _raise
+        waiter = batches.ask(counter(), "ann", 1, True)
+        with pytest.raises(ValueError, match="raised"):
+            batches.flush()
+        assert isinstance(waiter.exception(), Unavailable)
+        client.push = lambda: None
+        again = batches.ask(counter(), "ann", 1, True)
+        batches.flush()
+        client.answers[-1].set_result([START_US, 0])
+        assert again.done()
+
+    run(story())
+
+
+def _raise(*_: object) -> None:
+    raise ValueError("raised")

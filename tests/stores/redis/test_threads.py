@@ -24,11 +24,13 @@ from sluicegate.contracts.store import Charge, Ruling
 from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.redis.node import BREAKER_DEFAULT
 from sluicegate.stores.redis.settings import parse_url
+from sluicegate.stores.redis.thread_client import ThreadClient
 from sluicegate.stores.redis.threads import RedisThreads
 from sluicegate.system import now_us
 from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.testing import SeededChance
 from tests.redis.certificates import make_certificates
+from tests.stores.redis.live import ECHO
 from tests.stores.redis.relay import WAIT_S, Relay
 from tests.stores.redis.slow_path import SlowPath
 from tests.stores.redis.storing import MINUTE, Pair, limit_of
@@ -442,3 +444,64 @@ def test_a_server_that_refuses_the_greeting_is_named(redis_server: RedisServer) 
     with threads_on(f"redis://127.0.0.1:{redis_server.port}/99") as store:
         assert "DB index is out of range" in failure(store)
         assert "calls are held back" in failure(store)
+
+
+class BrokenReceiver:
+    """Raises when it is handed its answer."""
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: Any, /) -> None:
+        raise ValueError("receiver")
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """It no longer listens."""
+
+
+def test_receiver_that_raises_ends_connection_and_fails_its_trip(
+    redis_server: RedisServer,
+) -> None:
+    client = ThreadClient(parse_url(redis_server.url + PATIENT), SeededChance(1), now_us)
+    receiver: Any = BrokenReceiver()
+
+    async def together() -> Any:
+        client.send_script(receiver, ECHO, ["key"], ["1"], -1)
+        return await client.call("ECHO", "2")
+
+    async def load() -> Any:
+        return await client.run_script(ECHO, ["key"], ["0"])
+
+    assert client.run(load()) == b"0"
+    with pytest.raises(Unavailable, match="ValueError"):
+        client.run(together())
+    until(lambda: echoed(client) == b"3")
+    finish(client.close())
+
+
+def test_callback_that_raises_is_called_once(redis_server: RedisServer) -> None:
+    client = ThreadClient(parse_url(redis_server.url + PATIENT), SeededChance(1), now_us)
+    calls: list[int] = []
+
+    def raising() -> None:
+        calls.append(1)
+        raise ValueError("callback")
+
+    client.call_soon(raising)
+    with pytest.raises(ValueError, match="callback"):
+        echoed(client)
+    assert echoed(client) == b"3"
+    assert calls == [1]
+    finish(client.close())
+
+
+def echoed(client: ThreadClient) -> Any:
+    """The answer to ECHO 3, or None while the breaker holds calls back."""
+
+    async def ask() -> Any:
+        return await client.call("ECHO", "3")
+
+    try:
+        return client.run(ask())
+    except Unavailable:
+        return None

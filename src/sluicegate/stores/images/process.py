@@ -104,7 +104,10 @@ class ImageProcess:
             finally:
                 self._reading = False
             return read(answer)
-        except (OSError, EOFError, ValueError) as error:
+        except ImageFailure:
+            raise
+        except Exception as error:
+            # Of an answer that was not read to its end, the rest would be the next job's.
             raise WorkerDiedError(await self._autopsy(error)) from None
 
     async def greet(self) -> None:
@@ -147,7 +150,7 @@ class ImageProcess:
 
     async def _autopsy(self, error: Exception) -> ImageFailure:
         """Say what the job is, of which it died."""
-        if isinstance(error, ValueError):
+        if not isinstance(error, OSError | EOFError):
             await self.kill()
             return ImageFailure(ImageErrorKind.CORRUPT, f"the decoder answered nonsense: {error}")
         # Its pipes are shut, so it ends, if it has not; nothing is lost by making sure.

@@ -234,9 +234,11 @@ class _ScriptCall:
 
     def _land(self) -> None:
         self._done = True
-        self.batches.finish_call(self)
-        for replies in self._callbacks:
-            replies(self)
+        try:
+            self.batches.finish_call(self)
+        finally:
+            for replies in self._callbacks:
+                replies(self)
 
     def _resolve(self, reply: Reply) -> None:
         now_us: int = reply[0]
@@ -426,14 +428,14 @@ class ScriptBatches:
     def finish_call(self, load: _ScriptCall) -> None:
         """A call was answered, or has failed, and its waiters have been told."""
         self._inflight -= 1
-        if self._observer is not None:
-            error = load.exception()
-            failure = "" if error is None else str(error)
-            self._observer.record_round_trip(load.asks, load.sent_us, self._clock(), failure)
         if self._waiting and not self._flush_due:
             # After those who were just told: what they ask next leaves with the others.
             self._loop.call_soon(self._end_tick)
             self._flush_due = True
+        if self._observer is not None:  # last: it is the user's, and may raise
+            error = load.exception()
+            failure = "" if error is None else str(error)
+            self._observer.record_round_trip(load.asks, load.sent_us, self._clock(), failure)
 
     def flush(self) -> None:
         """Send all that wait."""
@@ -443,10 +445,25 @@ class ScriptBatches:
         due, self._due = self._due, []
         groups, self._groups = self._groups, []
         self._waiting = 0
-        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall] = {}
+        taken = [(lane, lane.asks) for lane in due]
         for lane in due:
             lane.due = False
-            asks, lane.asks = lane.asks, {}
+            lane.asks = {}
+        try:
+            self._leave(taken, groups)
+        except BaseException as error:
+            # They have left the queue, so no later flush would end their wait.
+            for _, asks in taken:
+                for waiters in asks.values():
+                    _fail_each(waiters, error)
+            _fail_each([group.waiter for group in groups if group.waiter is not None], error)
+            raise
+
+    def _leave(
+        self, taken: list[tuple[_Lane, dict[bytes, list[Waiter]]]], groups: list[ChargeGroup]
+    ) -> None:
+        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall] = {}
+        for lane, asks in taken:
             if self._spread:
                 self._spread_lane(lane, asks, open_loads)
             else:
@@ -542,5 +559,11 @@ class ScriptBatches:
             self._asks_in_call_max = load.asks
         try:
             self._client.send_script(load, load.script, load.keys, load.words(head), slot)
-        except SluicegateError as error:
+        except Exception as error:
             load.set_exception(error)
+
+
+def _fail_each(waiters: Sequence[Waiter], error: BaseException) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(as_unavailable(error))

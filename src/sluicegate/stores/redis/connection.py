@@ -9,6 +9,15 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
+RESP says nowhere which call a reply answers. So each write ends with a guard, `PING <text>`, whose
+text was never used before, and so does every 32nd call of a large write. Answers are held back
+until the guard behind them is answered with its text: a reply too many or too few, whatever its
+cause, ends the connection before one answer reaches another caller (decision 36).
+
+An exception in a connection or in a callback of it leaves the queue of calls and the bytes on the
+wire out of step. It ends the connection, fails all its calls, and is passed to the exception
+handler of the loop.
+
 Time-outs follow the path (`policies/path_timeout.py`) and cost one timer a connection. Calls of one
 tick share an instant, and the timer looks only at the oldest; it sweeps at most four times in a
 time-out, so a call fails between 1 and 1.25 time-outs after its write. A tick in which the program
@@ -19,11 +28,13 @@ late.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
@@ -45,6 +56,39 @@ _SWEEPS: Final = 4  # in one time-out
 _SMALL_BYTES_MAX: Final = 256 << 10
 _S_PER_BYTE: Final = 8 / 100e6
 _CLOSE_S_MAX: Final = 1.0
+# Calls with one guard: their answers wait for each other, and a guard costs the server as much as a
+# small call.
+GUARDED_CALLS_MAX: Final = 32
+_GUARD_HEAD: Final = b"*2\r\n$4\r\nPING\r\n$20\r\n"
+_GUARD_FIRST: Final = 100_000_000_000  # so that all have as many digits
+
+
+@final
+class GuardWords:
+    """Texts of the guards of one connection: eight random digits and a number used once."""
+
+    __slots__ = ("_last", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix = os.urandom(4).hex().encode()
+        self._last = _GUARD_FIRST
+
+    def next(self) -> bytes:
+        """Return the text of the next guard."""
+        self._last += 1
+        return b"%b%d" % (self._prefix, self._last)
+
+
+def guard_command(text: bytes) -> bytes:
+    """Return the command whose answer is `text`."""
+    return b"%b%b\r\n" % (_GUARD_HEAD, text)
+
+
+def guard_failure(reply: Reply) -> str:
+    """Return why a connection ends whose guard was answered with something else."""
+    if type(reply) is ErrorReply:
+        return f"it answered a check with {reply}"
+    return "an answer is missing, or one too many; is something between us and it?"
 
 
 class ReplyReceiver(Protocol):
@@ -194,16 +238,25 @@ class RedisConnection(asyncio.Protocol):
         self._closed: asyncio.Future[None] = loop.create_future()
         self._end_reason: str | None = None  # set once it has ended, or is to end
         self._waiting: deque[RedisCall] = deque()
+        self._guard_words: GuardWords | None = None
+        self._unguarded = 0  # calls sent since the last guard
+        self._guards: deque[tuple[int, bytes]] = deque()  # calls before each, and its text
+        self._held: list[Reply] = []  # until the guard behind them is answered
+        self._held_bytes = 0  # of these, and of the reply that is not whole yet
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._flush_due = False
         self._paused = False
         # Calls are counted from the first; a mark is (calls written up to here, when they left).
         self._sent = 0
+        self._written = 0
         self._answered = 0
         self._expired = 0
         self._marks: deque[tuple[int, float]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        # No TimerHandle: uvloop's `call_at` gives a Handle without `when` for an instant within
+        # half a millisecond.
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
         self._late = False
         self._replied_at = 0.0
         self._owed: deque[tuple[int, float]] = deque()  # marks that have expired, not answered
@@ -226,11 +279,20 @@ class RedisConnection(asyncio.Protocol):
         """Calls without an answer, those whose waiters have gone included."""
         return len(self._waiting)
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether its writes end with guards."""
+        return self._guard_words is not None
+
     def serve(self, owner: RedisConnectionOwner, path: PathTimeout) -> None:
         """Report to `owner` from now on, and time calls out as `path` learns from them."""
         self._owner = owner
         self._path = path
         self._timeout_s = path.timeout_us / 1e6
+
+    def guard(self) -> None:
+        """From now on end each write with a guard; no call may be in flight."""
+        self._guard_words = GuardWords()
 
     def send(self, call: RedisCall, *, again: bool = False) -> None:
         """Have the call leave with this tick of the loop, or fail it.
@@ -250,13 +312,20 @@ class RedisConnection(asyncio.Protocol):
         if size > self._unsent_bytes_max:
             call.fail(self._too_much(len(payload)))
             return
-        self._unsent_bytes = size
-        self._unsent.append(payload)
-        self._waiting.append(call)
-        self._sent += 1
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+        try:
+            self._unsent_bytes = size
+            if self._unguarded >= GUARDED_CALLS_MAX and not call.asking:  # ASKING is right before
+                self._add_guard()
+            self._unsent.append(payload)
+            self._waiting.append(call)
+            self._sent += 1
+            self._unguarded += 1
+            if not self._flush_due:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
+        except BaseException as error:
+            self._break("sending", error)
+            call.fail(self._ended())
 
     def push(self) -> None:
         """Write what waits now, not at the end of this tick."""
@@ -294,10 +363,15 @@ class RedisConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            keep_alive(sock)
+        try:
+            self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
+            sock = transport.get_extra_info("socket")
+            if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+                keep_alive(sock)
+        except OSError as error:
+            self.end(f"the connection broke ({error})")  # before it could be used
+        except BaseException as error:
+            self._break("connecting", error)
 
     def pause_writing(self) -> None:
         """Part of asyncio.Protocol: the socket takes no more for now."""
@@ -313,27 +387,15 @@ class RedisConnection(asyncio.Protocol):
         """Part of asyncio.Protocol: hand each answer to the call it belongs to."""
         if self._end_reason is not None:
             return
-        before = self._answered
-        errors: list[tuple[RedisCall, ErrorReply]] = []
+        errors: deque[tuple[RedisCall, ErrorReply]] = deque()
         try:
-            self._read(data, errors)
+            self._take(data, errors)
         except hiredis.ProtocolError as error:
             self.end(f"it does not speak RESP; is this the port of a {self._kind}? ({error})")
-        except IndexError:
-            self.end("it answered what was not asked; is something between us and it?")
-        self._count_answers(before)
-        owner = self._owner
-        for call, refusal in errors:
-            if owner is None:
-                call.fail(refusal)
-            else:
-                owner.on_error(call, refusal)
-        if self._reader.len() > self._reply_bytes_max:
-            self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
-        # An answer that comes too late for its caller is no sign of health.
-        in_time = self._answered - max(before, self._expired) - len(errors)
-        if in_time > 0 and owner is not None and self._end_reason is None:
-            owner.on_replies()
+        except BaseException as error:
+            self._break("reading", error)
+        for call, _ in errors:  # left over only if the connection has ended
+            call.fail(self._ended())
 
     def eof_received(self) -> None:
         """Part of asyncio.Protocol: the transport closes itself after this."""
@@ -357,33 +419,94 @@ class RedisConnection(asyncio.Protocol):
     def _flush_now(self) -> None:
         if self._paused or self._end_reason is not None or self._transport is None:
             return
-        payloads = self._unsent
-        left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
-        self._unsent = []
-        self._unsent_bytes = 0
-        self._marks.append((self._sent, left_at))
-        due = left_at + self._timeout_s
-        if self._timer is None or due < self._timer.when():
-            self._set_timer(due)
-        self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+        try:
+            self._add_guard()
+            payloads = self._unsent
+            left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
+            due = left_at + self._timeout_s
+            if self._timer is None or due < self._timer_at:
+                self._set_timer(due)
+            self._marks.append((self._sent, left_at))
+            self._unsent = []
+            self._unsent_bytes = 0
+            self._written = self._sent
+            self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+        except BaseException as error:
+            self._break("writing", error)
 
-    def _read(self, data: bytes, errors: list[tuple[RedisCall, ErrorReply]]) -> None:
+    def _add_guard(self) -> None:
+        if self._guard_words is not None and self._unguarded:
+            text = self._guard_words.next()
+            payload = guard_command(text)
+            self._unsent.append(payload)
+            self._unsent_bytes += len(payload)
+            self._guards.append((self._unguarded, text))
+        self._unguarded = 0
+
+    def _take(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
+        before = self._answered
+        self._read(data, errors)
+        self._count_answers(before)
+        in_time = self._answered - max(before, self._expired) - len(errors)
+        owner = self._owner
+        while errors:
+            call, refusal = errors[0]
+            if owner is None:
+                call.fail(refusal)
+            else:
+                owner.on_error(call, refusal)
+            errors.popleft()  # not before it is done
+        if self._reader.len() > self._reply_bytes_max:
+            self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
+        # An answer that comes too late for its caller is no sign of health.
+        if in_time > 0 and owner is not None and self._end_reason is None:
+            owner.on_replies()
+
+    def _read(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
         gets = self._reader.gets
-        waiting = self._waiting
+        held = self._held
+        guards = self._guards
+        is_guarded = self._guard_words is not None
+        wanted = guards[0][0] if guards else 0  # before the next guard
         self._reader.feed(data)
+        self._held_bytes += len(data)
         while (reply := gets()) is not _MORE:
-            kind = type(reply)
-            if kind is hiredis.PushNotification:
+            if type(reply) is hiredis.PushNotification:
                 continue
+            if len(held) < wanted:
+                held.append(reply)
+                continue
+            if not is_guarded:
+                held.append(reply)
+            elif not guards or (reply != guards.popleft()[1] and not are_errors(held, reply)):
+                self.end(guard_failure(reply))
+                return
+            self._deliver(errors)
+            wanted = guards[0][0] if guards else 0
+        if not held:
+            self._held_bytes = self._reader.len()
+
+    def _deliver(self, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
+        """Hand what was held back to the oldest calls."""
+        waiting = self._waiting
+        for reply in self._held:
+            if not waiting:
+                self.end("it answered what was not asked; is something between us and it?")
+                break
             call = waiting.popleft()
             self._answered += 1
-            if kind is ErrorReply:
+            if type(reply) is ErrorReply:
                 # Later: what is done about it may send, and that must not be amid a read.
                 errors.append((call, reply))
                 continue
             future = call.future
             if not future.done():
-                future.set_result(reply)
+                try:
+                    future.set_result(reply)
+                except BaseException:
+                    call.fail(Unavailable(self.what, "its answer could not be handed over"))
+                    raise
+        self._held.clear()
 
     def _count_answers(self, before: int) -> None:
         """Record how long the oldest of the calls took that this read answered."""
@@ -404,7 +527,13 @@ class RedisConnection(asyncio.Protocol):
 
     def _sweep(self) -> None:
         """Fail what is too old, end a connection that has fallen silent, and set the timer."""
-        self._timer = None
+        try:
+            self._timer = None
+            self._look()
+        except BaseException as error:
+            self._break("looking for late answers", error)
+
+    def _look(self) -> None:
         now = self._loop.time()
         if self._path is not None:
             self._timeout_s = self._path.look(int(now * 1e6)) / 1e6
@@ -452,13 +581,15 @@ class RedisConnection(asyncio.Protocol):
         first = max(self._expired - self._answered, 0)
         self._expired = max(self._expired, expired)
         reason = self._timeout_reason()
-        for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
+        # Copied: the receiver of a failure may send.
+        late = list(islice(self._waiting, first, max(self._expired - self._answered, 0)))
+        for call in late:
             call.fail(Unanswered(self.what, reason))
         return first < self._expired - self._answered
 
     def _patience_s(self) -> float:
         """Return how long an answer may take, of which some bytes may be here."""
-        return self._timeout_s + _transfer_s(self._reader.len())
+        return self._timeout_s + _transfer_s(self._held_bytes)
 
     def _timeout_reason(self) -> str:
         return f"no answer in {self._timeout_s * 1e3:g} ms"
@@ -466,7 +597,9 @@ class RedisConnection(asyncio.Protocol):
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._timer = self._loop.call_at(at, self._sweep)
+        self._timer_at = at
 
     def _too_much(self, size: int) -> Exception:
         if size > self._unsent_bytes_max:
@@ -477,6 +610,24 @@ class RedisConnection(asyncio.Protocol):
             self.what, f"{self._unsent_bytes} bytes wait to be sent already (unsent_bytes_max)"
         )
 
+    def _ended(self) -> Unavailable:
+        return Unavailable(self.what, self._end_reason or "")
+
+    def _break(self, doing: str, error: BaseException) -> None:
+        """End the connection: after an exception its answers can no longer be matched."""
+        self._stop(f"{doing} failed ({error!r}); its answers can no longer be matched")
+        if self._transport is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._transport.abort()
+        if not isinstance(error, Exception):
+            raise error
+        self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        self._loop.call_exception_handler(
+            {"message": f"{self.what}: the connection was ended", "exception": error}
+        )
+
     def _stop(self, reason: str) -> None:
         if self._end_reason is not None:
             return
@@ -484,22 +635,43 @@ class RedisConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        written = len(self._waiting) - len(self._unsent)  # the calls that the server may have
+        written = self._written - self._answered  # the calls that the server may have
         self._unsent.clear()
         self._marks.clear()
         self._owed.clear()
+        self._guards.clear()
         while self._waiting:
+            call = self._waiting.popleft()
             kind = Unanswered if written > 0 else Unavailable
             written -= 1
-            self._waiting.popleft().fail(kind(self.what, reason))
+            try:
+                call.fail(kind(self.what, reason))
+            except Exception as error:  # one caller's; the others are still to be failed
+                self._report(error)
+
+
+def are_errors(replies: Sequence[Reply], guard_reply: Reply) -> bool:
+    """Return whether the guard and all before it got errors, as from a server that is loading.
+
+    Errors are passed on without proof: none of them holds an answer.
+    """
+    if type(guard_reply) is not ErrorReply:
+        return False
+    return all(type(reply) is ErrorReply for reply in replies)
 
 
 def _transfer_s(size: int) -> float:
     return max(size - _SMALL_BYTES_MAX, 0) * _S_PER_BYTE
 
 
-async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisConnection:
-    """Return a connection that has said HELLO, is in its database, and has answered a PING."""
+async def open_connection(
+    endpoint: Endpoint, settings: RedisSettings, *, guarded: bool = True
+) -> RedisConnection:
+    """Return a connection that has said HELLO, is in its database, and has answered a PING.
+
+    Pass `guarded=False` for a single question, whose reply needs no matching: a sentinel before
+    Redis 7 rejects a PING with a text.
+    """
     loop = asyncio.get_running_loop()
     connection = RedisConnection(endpoint, settings, loop)
     timeout_s = settings.connect_timeout_us / 1e6
@@ -507,6 +679,8 @@ async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisC
         async with asyncio.timeout(timeout_s):
             await _connect(connection, endpoint, settings)
             await _greet(connection, settings)
+            if guarded:
+                connection.guard()
     except BaseException as error:
         connection.end("connecting failed")
         if connection._transport is not None:

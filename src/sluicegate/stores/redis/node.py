@@ -254,8 +254,8 @@ class RedisNode(RedisClient):
         self._connection = None
         self._scripts_loading.clear()
         self._rejected_scripts.clear()
+        self._repair()  # first: the calls below may raise, and only this connects again
         self._count_failure(failure)
-        self._repair()
         if self._owner is not None and not self._closed:
             self._owner.on_failure(self)
 
@@ -371,12 +371,22 @@ class RedisNode(RedisClient):
             elif not self._answers:
                 await connection.ask("PING")
         except SluicegateError as error:
-            self._last_failure = error.detail if isinstance(error, Unavailable) else str(error)
-            self._attempted = True
-            self._fail_waiting(error)
+            self._note_attempt(error)
+            return False
+        except Exception as error:
+            # Not foreseen. The node is repaired by this task alone, so the task must go on.
+            self._note_attempt(Unavailable(self.what, f"connecting failed ({error!r})"))
+            self._loop.call_exception_handler(
+                {"message": f"{self.what}: connecting failed", "exception": error}
+            )
             return False
         self._answers = True
         return self._connection is not None
+
+    def _note_attempt(self, error: SluicegateError) -> None:
+        self._last_failure = error.detail if isinstance(error, Unavailable) else str(error)
+        self._attempted = True
+        self._fail_waiting(error)
 
     def _adopt(self, connection: RedisConnection) -> None:
         """Use this connection from now on, first for those that have waited for it."""

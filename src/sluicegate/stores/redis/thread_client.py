@@ -18,6 +18,7 @@ a fork makes a client of its own, and only closes its copy of the socket (`aband
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -31,7 +32,7 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels.breaker import CLOSED, FAILURE, IGNORED, REFUSED, SUCCESS, Circuit
 from sluicegate.policies.path_timeout import PathTimeout
-from sluicegate.stores.redis.connection import ReplyReceiver
+from sluicegate.stores.redis.connection import Reply, ReplyReceiver
 from sluicegate.stores.redis.node import BREAKER_DEFAULT, UNAVAILABLE
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import RedisSettings
@@ -51,6 +52,7 @@ from sluicegate.wire.resp import (
 T = TypeVar("T")
 # Of the trips of one call alone, which are the most, a sample shows the path; of others, each.
 SAMPLE_EACH: Final = 16
+_log: Final = logging.getLogger("sluicegate.redis")
 
 
 @final
@@ -163,7 +165,6 @@ class ThreadClient:
                 connection.wait_at_most(self._path.look(ended_us))
         else:
             # The answer is not whole, or is an error, or there is none: all that is as for others.
-            connection.unread = reply
             waiter = ThreadWaiter()
             self._carry([_ThreadCall(waiter, payload, script)], sent, failure)
             problem = waiter.exception()
@@ -316,7 +317,11 @@ class ThreadClient:
         try:
             with self._lock:
                 while self._due:
-                    self._due[0]()
+                    try:
+                        self._due[0]()
+                    except Exception:
+                        del self._due[0]  # or it would fail every trip from now on
+                        raise
                     del self._due[0]  # not before it is done: it may be interrupted
                 calls = [call for call in self._outbox if not call.receiver.done()]
                 self._crowded = len(self._asleep) > 0
@@ -356,7 +361,7 @@ class ThreadClient:
         failure = ""
         try:
             if error is not None and not (sent and _is_late(error)):
-                raise error
+                raise error  # noqa: TRY301  # handled with the other failures
             if not sent:
                 self._connection.make_ready()
             while calls:
@@ -374,6 +379,13 @@ class ThreadClient:
                 failure = f"the connection broke ({problem.strerror or problem})"
             if not (_is_late(problem) and self._connection.owed):
                 self._connection.close()
+        except SluicegateError:
+            raise  # of a setting
+        except Exception as problem:
+            # After any exception the replies can no longer be matched to their calls.
+            self._connection.close()
+            failure = f"reading its answers failed ({problem!r})"
+            _log.exception("%s: the connection was ended", self.what)
         else:
             return failure
         self._last_failure = self._last_failure if self._closed else failure
@@ -389,37 +401,38 @@ class ThreadClient:
         until_us = began_us + timeout_us
         if not sent:
             connection.send(b"".join([call.payload for call in calls]))
-        again: list[_ThreadCall] = []
-        scripts: set[str] = set()
-        waiting = deque(calls)
+        replies: list[Reply] = []
         try:
-            while waiting:
+            while len(replies) < len(calls):
                 reply = connection.reply(until_us)
                 if connection.owed:
                     connection.owed -= 1
                     self._observe(connection.owed_us, 1)
                     continue
-                call = waiting.popleft()
-                if type(reply) is not ErrorReply:
-                    if not call.receiver.done():
-                        call.receiver.set_result(reply)
-                elif reply.kind == NO_SCRIPT and self._may_resend(call):
-                    script = call.script
-                    if script is not None and script.sha not in scripts:
-                        scripts.add(script.sha)
-                        again.append(_ThreadCall(ThreadWaiter(), script.load, None))
-                    again.append(call)
-                else:
-                    failure = self._refuse(call, reply) or failure
+                replies.append(reply)
+            connection.check_guard(replies, until_us)
         except (TimeoutError, BlockingIOError):
             if not connection.owed:
                 connection.owed_us = began_us
-            connection.owed += len(waiting)
+            connection.owed += len(calls) - len(replies) + 1  # and the guard's
             if self._clock() - connection.replied_us > self._settings.silence_us_max:
                 self._connection.close()
-            _fail(again, Unavailable(self.what, "its scripts are not loaded"))
             raise
         self._observe(began_us, 0)
+        again: list[_ThreadCall] = []
+        scripts: set[str] = set()
+        for call, reply in zip(calls, replies, strict=True):
+            if type(reply) is not ErrorReply:
+                if not call.receiver.done():
+                    call.receiver.set_result(reply)
+            elif reply.kind == NO_SCRIPT and self._may_resend(call):
+                script = call.script
+                if script is not None and script.sha not in scripts:
+                    scripts.add(script.sha)
+                    again.append(_ThreadCall(ThreadWaiter(), script.load, None))
+                again.append(call)
+            else:
+                failure = self._refuse(call, reply) or failure
         return failure, again
 
     def _observe(self, sent_us: int, late: int) -> None:

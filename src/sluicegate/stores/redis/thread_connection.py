@@ -2,6 +2,9 @@
 
 Bytes go out, replies come in, and each wait has a bound. What is asked is not known here; nor is
 who waits for it. What timed out is `owed`: its late reply is read before the next one's.
+
+All that is sent at once ends with a guard, as on a `RedisConnection`: the replies before it are
+believed once it is answered with its own text.
 """
 
 from __future__ import annotations
@@ -10,14 +13,24 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, final
 
 import hiredis
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.redis.connection import connect_error, greeting, keep_alive, tls_context
+from sluicegate.stores.redis.connection import (
+    GuardWords,
+    Reply,
+    are_errors,
+    connect_error,
+    greeting,
+    guard_command,
+    guard_failure,
+    keep_alive,
+    tls_context,
+)
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.wire.resp import ErrorReply, command, error_reply
 
@@ -38,16 +51,18 @@ class ThreadConnection:
         "_attempted",
         "_clock",
         "_endpoint",
+        "_guard",
+        "_guard_words",
         "_reader",
         "_settings",
         "_socket",
         "_tls",
+        "_unread",
         "_waits_in_kernel",
         "owed",
         "owed_us",
         "replied_us",
         "timeout_us",
-        "unread",
         "what",
     )
 
@@ -62,9 +77,11 @@ class ThreadConnection:
         self._waits_in_kernel = False
         self._attempted = False  # to connect, at least once and to the end
         self._reader = _new_reader()
-        self.owed = 0  # replies to calls that have timed out
+        self._guard_words = GuardWords()
+        self._guard = b""  # the text of the last one
+        self._unread: list[Reply] = []  # read, but not returned yet
+        self.owed = 0  # replies to calls and guards that have timed out
         self.owed_us = 0  # when the first of these calls was sent
-        self.unread: Any = MORE  # a reply that was read, and is still to be looked at
         self.replied_us = 0
 
     @property
@@ -87,23 +104,43 @@ class ThreadConnection:
             self._connect()
 
     def send(self, payload: bytes) -> None:
-        """Send all of it; nobody knows how much has gone if that fails."""
+        """Send all of it and a guard; after a failure an unknown part has been sent."""
         sock = self._socket
         if sock is None:
             raise _closed()
         try:
-            sock.sendall(payload)
+            self._guard = self._guard_words.next()
+            sock.sendall(payload + guard_command(self._guard))
         except OSError:
             self.close()
             raise
 
     def reply_at_once(self) -> Any:
-        """Return the reply that comes with the next read, or MORE."""
+        """Return the list that comes with the next read and is proved by its guard.
+
+        MORE if it is anything else, or is not all there: then `reply` returns it part by part.
+        """
         sock = self._socket
         if sock is None:
             raise _closed()
         self._reader.feed(sock.recv(_READ_BYTES))
-        return self._reader.gets()
+        while (reply := self._reader.gets()) is not MORE:
+            self._unread.append(reply)
+            if len(self._unread) == 2:
+                break
+        if len(self._unread) < 2 or type(self._unread[0]) is not list:
+            return MORE
+        if self._unread[1] != self._guard:
+            return MORE
+        reply, self._unread = self._unread[0], []
+        return reply
+
+    def check_guard(self, replies: Sequence[Reply], until_us: int) -> None:
+        """Read the reply to the guard; unless it proves the others, close, and raise."""
+        reply = self.reply(until_us)
+        if reply != self._guard and not are_errors(replies, reply):
+            self.close()
+            raise Unavailable(self.what, guard_failure(reply))
 
     def close(self) -> None:
         """Let go of it; what is owed is never read."""
@@ -133,7 +170,7 @@ class ThreadConnection:
     def reply(self, until_us: int) -> Any:
         """Return the next reply; `TimeoutError` if it has not come by then."""
         reader = self._reader
-        reply, self.unread = self.unread, MORE
+        reply = self._unread.pop(0) if self._unread else MORE
         while True:
             if reply is MORE:
                 reply = reader.gets()
@@ -190,7 +227,7 @@ class ThreadConnection:
         if self._attempted:
             limit_s = min(limit_s, CONNECT_TRIPS * self.timeout_us / 1e6)
         self._attempted = True
-        self._reader, self.owed, self.unread = _new_reader(), 0, MORE
+        self._reader, self.owed, self._unread = _new_reader(), 0, []
         self._waits_in_kernel = False
         sock: socket.socket | None = None
         try:

@@ -24,7 +24,7 @@ _UNSETTLED_US_MAX: Final = 500_000
 
 async def ask_once(endpoint: Endpoint, settings: RedisSettings, *parts: Part) -> Reply:
     """Ask one server one thing, on a connection of its own and in its own time."""
-    connection = await open_connection(endpoint, settings)
+    connection = await open_connection(endpoint, settings, guarded=False)
     try:
         return await connection.ask(*parts)
     finally:

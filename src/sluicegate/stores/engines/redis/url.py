@@ -20,7 +20,7 @@ SCHEMES: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster:/
 # A value of 16 MiB, and whatever else is under way.
 DEFAULTS: Final[Mapping[str, object]] = {
     "timeout_us": 1_000_000,
-    "silence_us_max": 3_000_000,
+    "silence_us_max": 1_500_000,  # half-open connections are given up within 2 s
     "unsent_bytes_max": 64 << 20,
     "reply_bytes_max": 128 << 20,
 }
