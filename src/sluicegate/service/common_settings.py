@@ -167,6 +167,14 @@ class ServiceSettings(AccessSettings, ConnectionSettings, TraceSettings):
     """The service itself."""
 
     listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)
+    leave_s: Annotated[
+        float,
+        Setting(
+            "after SIGTERM, stay open but not ready until load balancers notice",
+            seconds(0, 3_600),
+            live=True,
+        ),
+    ] = 5.0
     grace_s: Annotated[
         float,
         Setting("time to finish open work when told to end", seconds(0, 3_600), live=True),
