@@ -266,4 +266,3 @@ class Fleet:
         for thread in self._threads:
             thread.join()
         self._stack.close()
-

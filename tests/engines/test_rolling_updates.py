@@ -127,7 +127,9 @@ CHECK_BODY = {"user_id": "ann", "resource_path": "/free"}
 CASES = [
     Case("limiter-http", "http", limiters, over_http("POST", "/v1/check", CHECK_BODY)),
     Case("limiter-grpc", "grpc", limiters, over_grpc(check)),
-    Case("kv-http", "http", dispatchers, over_http("PUT", "/v1/tables/homes/rows/1", {"value": ""})),
+    Case(
+        "kv-http", "http", dispatchers, over_http("PUT", "/v1/tables/homes/rows/1", {"value": ""})
+    ),
     Case("kv-resp", "tcp", dispatchers, over_resp),
     Case("kv-grpc", "grpc", dispatchers, over_grpc(get)),
     Case("pubsub", "http", nodes, over_http("POST", "/v1/channels/c/messages", {"data": 1})),
@@ -153,7 +155,6 @@ def rolls(count: int, case: Case, proxy: type[HaproxyPair | EnvoyPair], folder: 
             for _ in range(count):
                 fleet.update()
         failed = len(fleet.failures)
-        print(f"{case.name}: {count} updates, {fleet.answered} answered, {failed} failed")
         assert not fleet.failures, f"{failed} of {fleet.answered + failed}: " + "; ".join(
             itertools.islice(fleet.failures, SHOWN)
         )
