@@ -22,7 +22,6 @@ CLIENTS = 3
 PACE_S = 0.01
 HOST = "edge.example"
 SHOWN = 5
-FAILURES_MAX = 1_000
 
 Start = Callable[[Path, int], ServerProcess]  # a replica with its files here, on this port
 Call = Callable[[], object]
@@ -218,11 +217,7 @@ class Fleet:
             self._phase("ready")
             self._until_healthy()
             self._phase("healthy")
-            before = self.answered
-            until(
-                lambda: self.answered > before + CLIENTS or len(self.failures) > FAILURES_MAX,
-                "the load goes on",
-            )
+            self._until_called()
 
     def _phase(self, name: str) -> None:
         self._now = name, time.monotonic()
@@ -233,6 +228,10 @@ class Fleet:
         replica = self._start(folder, port)
         self._stack.callback(replica.child.stop)
         return replica
+
+    def _until_called(self) -> None:
+        before = self.answered + len(self.failures)
+        until(lambda: self.answered + len(self.failures) > before + CLIENTS, "the load goes on")
 
     def _until_healthy(self) -> None:
         children = [self._proxy.child, *(one.child for one in self._replicas)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -136,16 +136,16 @@ CASES = [
     Case("images", "http", image_servers, picture_of),
     Case("console", "http", consoles, over_http("GET", "/")),
 ]
-PROXIES = {"haproxy": HaproxyPair, "envoy": EnvoyPair}
+PROXIES: dict[str, type[HaproxyPair | EnvoyPair]] = {"haproxy": HaproxyPair, "envoy": EnvoyPair}
 
 
 @pytest.fixture(params=list(PROXIES))
-def proxy(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, Sequence[int], str], object]]:
+def proxy(request: pytest.FixtureRequest) -> type[HaproxyPair | EnvoyPair]:
     if request.param == "haproxy":
         engine("haproxy", [Program("haproxy", "apt-get install -y haproxy")])
     elif envoy_binary() is None:
         pytest.skip(f"there is no envoy; get it: {GET}")
-    yield PROXIES[request.param]
+    return PROXIES[request.param]
 
 
 def rolls(count: int, case: Case, proxy: type[HaproxyPair | EnvoyPair], folder: Path) -> None:
