@@ -256,8 +256,11 @@ class RulesSettings(WorkerSettings):
     ] = 1.0
     rulebook_report_s: Annotated[
         float,
-        Setting("between reports to the rulebook of what runs here", seconds(0.1, 3_600)),
-    ] = 5.0
+        Setting(
+            "between reports to the rulebook of what runs here; each is a PUT to its blobs",
+            seconds(0.1, 3_600),
+        ),
+    ] = 30.0
     node: Annotated[str, Setting("the name of this node; else its host's", metavar="NAME")] = ""
 
     def check(self) -> None:
