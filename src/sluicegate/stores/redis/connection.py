@@ -9,9 +9,6 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
-An exception in here, whoever raised it, leaves the queue of calls and the bytes on the wire out of
-step. It ends the connection and fails all its calls, and the loop's exception handler gets it.
-
 Time-outs cost one timer a connection. Calls of one tick share an instant, and the timer looks only
 at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
 time-outs after its write. A tick in which the program itself was late is given a chance to read
@@ -195,10 +192,7 @@ class RedisConnection(asyncio.Protocol):
         self._answered = 0
         self._expired = 0
         self._marks: deque[tuple[int, float]] = deque()
-        # No TimerHandle: uvloop's `call_at` gives a Handle without `when` for an instant within
-        # half a millisecond.
-        self._timer: asyncio.Handle | None = None
-        self._timer_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._late = False
         self._replied_at = 0.0
         self._owed_since: float | None = None  # when the oldest that has expired was written
@@ -243,17 +237,13 @@ class RedisConnection(asyncio.Protocol):
         if size > self._unsent_bytes_max:
             call.fail(self._too_much(len(payload)))
             return
-        try:
-            self._unsent_bytes = size
-            self._unsent.append(payload)
-            self._waiting.append(call)
-            self._sent += 1
-            if not self._flush_due:
-                self._flush_due = True
-                self._loop.call_soon(self._flush)
-        except BaseException as error:
-            self._break("sending", error)
-            call.fail(Unavailable(self.what, self._end_reason or ""))
+        self._unsent_bytes = size
+        self._unsent.append(payload)
+        self._waiting.append(call)
+        self._sent += 1
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
 
     def push(self) -> None:
         """Write what waits now, not at the end of this tick."""
@@ -291,15 +281,10 @@ class RedisConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
-        try:
-            self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
-            sock = transport.get_extra_info("socket")
-            if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-                keep_alive(sock)
-        except OSError as error:
-            self.end(f"the connection broke ({error})")  # before it could be used
-        except BaseException as error:
-            self._break("connecting", error)
+        self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            keep_alive(sock)
 
     def pause_writing(self) -> None:
         """Part of asyncio.Protocol: the socket takes no more for now."""
@@ -315,15 +300,27 @@ class RedisConnection(asyncio.Protocol):
         """Part of asyncio.Protocol: hand each answer to the call it belongs to."""
         if self._end_reason is not None:
             return
-        errors: deque[tuple[RedisCall, ErrorReply]] = deque()
+        before = self._answered
+        errors: list[tuple[RedisCall, ErrorReply]] = []
         try:
-            self._take(data, errors)
+            self._read(data, errors)
         except hiredis.ProtocolError as error:
             self.end(f"it does not speak RESP; is this the port of a {self._kind}? ({error})")
-        except BaseException as error:
-            self._break("reading", error)
-        for call, _ in errors:  # left over only if the connection has ended
-            call.fail(Unavailable(self.what, self._end_reason or ""))
+        except IndexError:
+            self.end("it answered what was not asked; is something between us and it?")
+        self._count_answers()
+        owner = self._owner
+        for call, refusal in errors:
+            if owner is None:
+                call.fail(refusal)
+            else:
+                owner.on_error(call, refusal)
+        if self._reader.len() > self._reply_bytes_max:
+            self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
+        # An answer that comes too late for its caller is no sign of health.
+        in_time = self._answered - max(before, self._expired) - len(errors)
+        if in_time > 0 and owner is not None and self._end_reason is None:
+            owner.on_replies()
 
     def eof_received(self) -> None:
         """Part of asyncio.Protocol: the transport closes itself after this."""
@@ -347,39 +344,17 @@ class RedisConnection(asyncio.Protocol):
     def _flush_now(self) -> None:
         if self._paused or self._end_reason is not None or self._transport is None:
             return
-        try:
-            payloads = self._unsent
-            left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
-            due = left_at + self._timeout_s
-            if self._timer is None or due < self._timer_at:
-                self._set_timer(due)
-            self._marks.append((self._sent, left_at))
-            self._unsent = []
-            self._unsent_bytes = 0
-            self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-        except BaseException as error:
-            self._break("writing", error)
+        payloads = self._unsent
+        left_at = self._loop.time() + _transfer_s(self._unsent_bytes)
+        self._unsent = []
+        self._unsent_bytes = 0
+        self._marks.append((self._sent, left_at))
+        due = left_at + self._timeout_s
+        if self._timer is None or due < self._timer.when():
+            self._set_timer(due)
+        self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
 
-    def _take(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
-        before = self._answered
-        self._read(data, errors)
-        self._count_answers()
-        in_time = self._answered - max(before, self._expired) - len(errors)
-        owner = self._owner
-        while errors:
-            call, refusal = errors[0]
-            if owner is None:
-                call.fail(refusal)
-            else:
-                owner.on_error(call, refusal)
-            errors.popleft()  # not before it is done
-        if self._reader.len() > self._reply_bytes_max:
-            self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
-        # An answer that comes too late for its caller is no sign of health.
-        if in_time > 0 and owner is not None and self._end_reason is None:
-            owner.on_replies()
-
-    def _read(self, data: bytes, errors: deque[tuple[RedisCall, ErrorReply]]) -> None:
+    def _read(self, data: bytes, errors: list[tuple[RedisCall, ErrorReply]]) -> None:
         gets = self._reader.gets
         waiting = self._waiting
         self._reader.feed(data)
@@ -387,17 +362,15 @@ class RedisConnection(asyncio.Protocol):
             kind = type(reply)
             if kind is hiredis.PushNotification:
                 continue
-            if not waiting:
-                self.end("it answered what was not asked; is something between us and it?")
-                return
-            call = waiting[0]
+            call = waiting.popleft()
+            self._answered += 1
             if kind is ErrorReply:
                 # Later: what is done about it may send, and that must not be amid a read.
                 errors.append((call, reply))
-            elif not call.future.done():
-                call.future.set_result(reply)
-            waiting.popleft()
-            self._answered += 1
+                continue
+            future = call.future
+            if not future.done():
+                future.set_result(reply)
 
     def _count_answers(self) -> None:
         self._replied_at = self._loop.time()
@@ -409,13 +382,7 @@ class RedisConnection(asyncio.Protocol):
 
     def _sweep(self) -> None:
         """Fail what is too old, end a connection that has fallen silent, and set the timer."""
-        try:
-            self._timer = None
-            self._look()
-        except BaseException as error:
-            self._break("looking for late answers", error)
-
-    def _look(self) -> None:
+        self._timer = None
         now = self._loop.time()
         due = self._due()
         if due is None or now < due:
@@ -462,9 +429,7 @@ class RedisConnection(asyncio.Protocol):
         first = max(self._expired - self._answered, 0)
         self._expired = max(self._expired, expired)
         reason = self._timeout_reason()
-        # Copied: whoever hears of a failure may send.
-        late = list(islice(self._waiting, first, max(self._expired - self._answered, 0)))
-        for call in late:
+        for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
             call.fail(Unavailable(self.what, reason))
         return first < self._expired - self._answered
 
@@ -478,9 +443,7 @@ class RedisConnection(asyncio.Protocol):
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         self._timer = self._loop.call_at(at, self._sweep)
-        self._timer_at = at
 
     def _too_much(self, size: int) -> Exception:
         if size > self._unsent_bytes_max:
@@ -489,18 +452,6 @@ class RedisConnection(asyncio.Protocol):
             )
         return Unavailable(
             self.what, f"{self._unsent_bytes} bytes wait to be sent already (unsent_bytes_max)"
-        )
-
-    def _break(self, doing: str, error: BaseException) -> None:
-        """End it: after this exception nobody knows which answer belongs to which call."""
-        self.end(f"{doing} failed ({error!r}); what it owes cannot be told apart any more")
-        if not isinstance(error, Exception):
-            raise error
-        self._report(error)
-
-    def _report(self, error: Exception) -> None:
-        self._loop.call_exception_handler(
-            {"message": f"{self.what}: the connection was ended", "exception": error}
         )
 
     def _stop(self, reason: str) -> None:
@@ -513,11 +464,7 @@ class RedisConnection(asyncio.Protocol):
         self._unsent.clear()
         self._marks.clear()
         while self._waiting:
-            call = self._waiting.popleft()
-            try:
-                call.fail(Unavailable(self.what, reason))
-            except Exception as error:  # one caller's; the others are still to be failed
-                self._report(error)
+            self._waiting.popleft().fail(Unavailable(self.what, reason))
 
 
 def _transfer_s(size: int) -> float:
