@@ -1,7 +1,7 @@
 """A thousand dispatchers beat in one real Redis, and take a small part of its core.
 
-The time is virtual: a round is one beat of each, which is a second in a fleet of this size. What is
-measured is the CPU time of the server for it, so the pace of this machine does not matter.
+The time is virtual: in a round each dispatcher beats once, which takes a second in a fleet of this
+size. The bound is on CPU time of the server, so the pace of the machine does not matter.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CALLERS = 100
 HOT, NEAR = 20, 40
 ROUNDS = 12
 ROUND_US = 1_000_000
-AT_ONCE = 20  # beats that are under way
+AT_ONCE = 20  # beats in flight
 TRIES_MAX = 20
 FILES = 4_096
 CORE_MAX = 0.2
-# A round may take long here, and nobody is gone for it.
+# A round may take long here, and no member is gone because of it.
 SETTINGS = HeartbeatSettings(gone_us=600_000_000)
 
 

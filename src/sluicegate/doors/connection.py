@@ -250,9 +250,9 @@ class AcceptedConnection:
     # What the listener asks.
 
     def drain(self) -> None:
-        """Have it end once what is under way is finished; at once if nothing is.
+        """End the connection once its requests in flight are answered.
 
-        One that has not sent its first request has a moment to do so.
+        A new connection has `_FIRST_S_MAX` to send its first request.
         """
         if self.transport is None:
             return  # in its handshake: it is drained when that is done

@@ -151,7 +151,7 @@ class Kin:
 
 
 def keys_left(server: RedisServer) -> dict[str, Any]:
-    """The sums, and who has a report."""
+    """Return the sums, and the members that have a report."""
     with redis.Redis(port=server.port, decode_responses=True) as client:
         base = f"{{{SOON.key}}}"
         return {
@@ -243,7 +243,7 @@ def test_repeated_beat_counts_its_report_once(redis_server: RedisServer) -> None
     asyncio.run(story())
 
 
-def test_member_beyond_bound_says_so_and_joins_when_there_is_room(
+def test_member_beyond_bound_logs_error_until_there_is_room(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -282,7 +282,7 @@ def reported(args: list[Any]) -> dict[str, int]:
 
 
 def beats(demands: list[dict[str, int]], **settings: Any) -> list[dict[str, int]]:
-    """What is reported in a beat for each of these demands."""
+    """Return the report of one beat for each of these demands."""
 
     async def story() -> list[dict[str, int]]:
         client = Recorder()

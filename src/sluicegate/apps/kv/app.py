@@ -349,9 +349,7 @@ class KvApp(App[KvSettings]):
         }
 
     def not_ready(self) -> str:
-        """Why it should get no traffic: it drains, its engine fails or stands still, or the fleet
-        does not count it.
-        """
+        """Return why it is not ready: draining, a failing engine, or a fleet that is full."""
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"

@@ -1,7 +1,7 @@
-"""Heartbeats: the members of a fleet, and sums of what they report, in one Redis hash slot.
+"""Heartbeats: the members of a fleet, and sums of their reports, in one Redis hash slot.
 
-A beat writes when its dispatcher was alive and what has changed of its report: demand by caller,
-and the weights of hot keys. The script adds the changes to sums over all dispatchers, so a beat
+A beat writes the instant, and the changes of its dispatcher's report: demand by caller, and the
+weights of hot keys. The script adds the changes to sums over all dispatchers, so a beat
 reads sums and no other dispatcher's report. Its cost does not grow with the fleet.
 
     {KEY}:at         sorted set   name -> instant of the last beat, by the store's clock
@@ -14,10 +14,11 @@ Reports are absolute values, so a beat that is repeated changes nothing. A dispa
 does not know, since it was gone or the store was emptied, joins again and reports everything. While
 the store does not answer, the last known members stand.
 
-All members together ask at most so much of the store in a second, so a larger fleet beats, reports
-and reads less often: see the constants below. Other bounds: `members_max` members, beyond which a
-dispatcher is not counted and says so; `changes_max` changes of `report_bytes_max` bytes in a beat.
-The largest changes go first, such as callers and keys that are new.
+The members of a fleet share budgets of beats, changes and reads per second, so each member of a
+larger fleet beats, reports and reads less often: see the constants below. Other bounds:
+`members_max` members, beyond which a dispatcher is not counted, logs an error and is not ready;
+`changes_max` changes of `report_bytes_max` bytes in a beat. The largest changes go first, such as
+callers and keys that are new.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ KEY_DEFAULT: Final = "sluicegate:kv:members"
 WATCHED: Final = "heartbeat"  # as the store's watch knows this
 NAME_BYTES_MAX: Final = 240
 # How far a value moves before it is reported again. Demand is an estimate, which varies by as much
-# from epoch to epoch; the weight of a hot key only sorts it, and tells whether it is hot.
+# from epoch to epoch; the weight of a hot key only ranks it.
 DEMAND_NEWS: Final = 0.05
 HOT_NEWS: Final = 0.5
-CALLERS_READ_MAX: Final = 256  # of whom all are read; of more, those that have demand here
+CALLERS_READ_MAX: Final = 256  # up to this number all are read; beyond it, those with demand here
 HOT_READ_MAX: Final = 64
 # Over all members, in a second. With 1,000 members each is 2 to 5% of a core of Redis.
 BEATS_PER_S: Final = 1_000
@@ -206,7 +207,7 @@ class HeartbeatMembers:
         self.name = name
         self.settings = settings or HeartbeatSettings()
         self.hot = hot
-        self.watch: StoreWatch | None = None  # who hears whether the store answers
+        self.watch: StoreWatch | None = None  # is notified whether the store answers
         self.demand_mru: Mapping[str, int] = NOTHING
         self._client = client
         self._key = "{" + self.settings.key + "}"
@@ -315,17 +316,17 @@ class HeartbeatMembers:
             self._failures += 1
 
     def stats(self) -> HeartbeatStats:
-        """What it looks like now."""
+        """Return levels and counts."""
         return HeartbeatStats(self._live, self._beats, self._failures, self._failing, self._full)
 
     # Inside.
 
     def _apart_us(self, per_s: int) -> int:
-        """Return the time between two of what all members do so often together."""
+        """Return the pause between two actions here, of `per_s` by all members."""
         return self._live * _US // per_s
 
     def _report(self) -> dict[str, int]:
-        """Return what has changed since it was told, the largest changes first."""
+        """Return changes since the last report, the largest first."""
         now: dict[str, int] = {}
         if self._demand:
             now = {_DEMAND + caller: mru for caller, mru in self.demand_mru.items() if mru > 0}
