@@ -15,7 +15,7 @@ LEDGER_REF: Final = "refs/sluicegate/ledger"
 PROPOSALS: Final = "refs/sluicegate/proposals/"
 VERSIONS: Final = "refs/sluicegate/versions/"  # of canaries, which are on no branch
 ROLLOUT_LOOKS_MIN: Final = 4  # a rollout is valid for so many looks at least, to be renewed in time
-REPORT_AGE_US_MAX: Final = 120_000_000  # four reports of `rulebook_report_s`
+REPORT_AGE_US_MAX: Final = 60_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
