@@ -213,9 +213,10 @@ class _Limiter:
     def reload(self) -> None:
         """Keep what was read at the start."""
 
-    def drain(self) -> None:
-        """Refuse new work."""
+    def leave(self) -> None:
+        """Report not ready."""
         self._app.draining = True
+        self._listeners.leave()
 
     async def close(self, grace_s: float) -> None:
         """Finish what is under way within `grace_s`."""
@@ -227,7 +228,7 @@ async def _serve(address: str, settings: LimiterSettings) -> None:
     app = LimiterApp(settings)
     try:
         await app.start()
-        await lifecycle.serve(_Limiter(address, app), lambda: settings.grace_s, print, _log)
+        await lifecycle.serve(_Limiter(address, app), lambda: settings, print, _log)
     finally:
         await app.end()
 

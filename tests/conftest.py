@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import tests.engines.child  # noqa: F401 - services that tests start stop without a wait
+
 # Much of what is tested waits for a disk to say that all is there. In memory it says so at once;
 # the order of the calls, which is what the tests are about, is the same.
 MEMORY = Path("/dev/shm")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from sluicegate.service.common_settings import ServiceSettings
 from tests.apps.console.process import ConsoleProcess
 from tests.apps.images.pictures import picture
 from tests.apps.kv.process import KvProcess, access_file, token_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = [name for name in COMPOSE["services"] if name != "redis"]
+LEAVE_S, GRACE_S = ServiceSettings().leave_s, ServiceSettings().grace_s
 PUBSUB_MEMBER = "sluicegate-pubsub-{0}.sluicegate-pubsub.default.svc.cluster.local:7090"
 
 
@@ -270,3 +272,23 @@ def test_one_image_has_what_all_manifests_ask_of_it() -> None:
         assert str(container["ports"][0]["containerPort"]) in exposed
         user = pod.get("securityContext", {}).get("runAsUser", 10001)
         assert f"USER {user}\n" in recipe
+
+
+@pytest.mark.parametrize(
+    "file", sorted(DEPLOY.glob("*/kubernetes.yaml")), ids=lambda one: one.parent.name
+)
+def test_pod_has_time_to_leave_and_to_drain(file: Path) -> None:
+    pod = next(iter(yaml.safe_load_all(file.read_text())))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "preStop" not in container.get("lifecycle", {})
+    set_here = {one["name"]: one.get("value", "") for one in container.get("env", ())}
+    grace = [value for name, value in set_here.items() if name.endswith("_GRACE_S")]
+    leave = [value for name, value in set_here.items() if name.endswith("_LEAVE_S")]
+    needed_s = float(next(iter(leave), LEAVE_S)) + float(next(iter(grace), GRACE_S))
+    assert pod["terminationGracePeriodSeconds"] >= needed_s
+
+
+def test_compose_gives_time_to_leave_and_to_drain() -> None:
+    for name in SERVICES:
+        period = str(COMPOSE["services"][name]["stop_grace_period"])
+        assert float(period.removesuffix("s")) >= LEAVE_S + GRACE_S

@@ -81,6 +81,7 @@ def test_live_settings_say_so_in_the_help() -> None:
         "hot_min",
         "hot_permille",
         "hot_ttl_ms",
+        "leave_s",
         "log",
         "penalty_max",
         "queue_ms",

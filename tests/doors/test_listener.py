@@ -332,8 +332,7 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
             callers = [await here.call(FIRST_BYTES[Language.HTTP2]) for _ in range(3)]
             for caller in callers:
                 await caller.hears(b"HTTP2:" + FIRST_BYTES[Language.HTTP2])
-            waiting = await here.call(b"P")  # has said too little to be under way
-            await until(lambda: here.listener.stats().open == 4)
+            await until(lambda: here.listener.stats().open == 3)
             ends, stays, free = here.made
             ends.busy = stays.busy = 1
             asyncio.get_running_loop().call_later(0.05, ends.finish)
@@ -343,11 +342,38 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
             assert [one.drains for one in (ends, stays, free)] == [1, 1, 1]
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", port)
-            for caller in (*callers, waiting):
+            for caller in callers:
                 assert await caller.rest() == b""
                 await caller.leave()
 
     run(story, loop)
+
+
+def test_close_ends_connection_that_never_sends() -> None:
+    async def story() -> None:
+        async with hall() as here:
+            silent = await here.call()
+            half = await here.call(b"P")
+            await until(lambda: here.listener.stats().open == 2)
+            assert await here.listener.close(60.0) == 0
+            for caller in (silent, half):
+                assert await caller.rest() == b""
+                await caller.leave()
+
+    run(story)
+
+
+def test_close_serves_connections_in_accept_queue() -> None:
+    async def story() -> None:
+        async with hall() as here:
+            link = socket.create_connection(("127.0.0.1", here.port))  # not accepted yet
+            link.sendall(FIRST_BYTES[Language.RESP])
+            assert await here.listener.close(60.0) == 0
+            with link:
+                assert link.recv(100) == b"RESP:" + FIRST_BYTES[Language.RESP]
+                assert link.recv(100) == b""
+
+    run(story)
 
 
 def test_closing_does_not_wait_when_nobody_is_there() -> None:

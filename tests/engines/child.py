@@ -39,6 +39,11 @@ OURS = ("sluicegate.", "tests.")  # modules that the fork server starts
 
 T = TypeVar("T")
 
+# Services that tests stop have no load balancer that must notice first. A test of the wait sets
+# --leave-s itself.
+for _app in ("LIMITER", "KV", "PUBSUB", "IMAGES", "CONSOLE", "RULES"):
+    os.environ.setdefault(f"SLUICEGATE_{_app}_LEAVE_S", "0")
+
 _claimed: set[int] = set()  # the ports that this process was given
 
 # The kernel's parent-death signal follows the *thread* that started the child. Tests restart

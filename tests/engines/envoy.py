@@ -36,6 +36,18 @@ def envoy_binary() -> Path | None:
     return None
 
 
+class EnvoyAdmin:
+    """An Envoy's own page."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, path: str) -> str:
+        """What it answers."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+
 class EnvoyProxy:
     """One Envoy; `port` is its front, `admin` its own page."""
 
@@ -123,8 +135,7 @@ class EnvoyProxy:
 
     def ask_admin(self, path: str) -> str:
         """What its own page answers."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as answer:
-            return str(answer.read().decode())
+        return EnvoyAdmin(self.admin).ask(path)
 
     def stat(self, name: str) -> int:
         """One of its counters; 0 if it has not counted yet."""

@@ -26,6 +26,7 @@ from sluicegate.doors.tls import names_in
 
 _log: Final = logging.getLogger("sluicegate.listener")
 _CLOSE_S_MAX: Final = 1.0  # from asking a connection to end to ending it
+_FIRST_S_MAX: Final = 0.5  # from connecting to a first request that a closing listener still takes
 _NEVER: Final = float("inf")
 
 
@@ -191,7 +192,7 @@ class AcceptedConnection:
             alpn = secured.selected_alpn_protocol() or ""
             self.peer = self.peer._replace(tls=True, names=names_in(certificate), alpn=alpn)
         if self._owner.closing:
-            self.transport.close()
+            self.drain()
 
     def data_received(self, data: bytes) -> None:
         """Pass it on; gather it as long as nobody knows to whom."""
@@ -249,10 +250,18 @@ class AcceptedConnection:
     # What the listener asks.
 
     def drain(self) -> None:
-        """Have it end once what is under way is finished; at once if nothing is."""
+        """End the connection once its requests in flight are answered.
+
+        A new connection has `_FIRST_S_MAX` to send its first request.
+        """
         if self.transport is None:
-            return  # in its handshake: it is closed when that is done
-        if self._inner is None or self.ending:
+            return  # in its handshake: it is drained when that is done
+        if self._inner is None and not self.ending:
+            self.closing_at_s = min(self.closing_at_s, self.since_s + _FIRST_S_MAX)
+            if self._owner.now_s() >= self.closing_at_s:
+                self.transport.close()
+            return
+        if self.ending:
             self.transport.close()
             return
         try:
@@ -348,6 +357,9 @@ class AcceptedConnection:
         assert self.transport is not None
         if not self.transport.is_closing():
             inner.data_received(head)
+        if self._owner.closing:
+            self.closing_at_s = _NEVER
+            self.drain()
 
     def serve_with(self, inner: asyncio.Protocol) -> None:
         """Pass everything to this protocol from now on, in the place of another if there is one."""

@@ -189,7 +189,11 @@ class Listener:
         self._release()
 
     async def close(self, grace_s: float) -> int:
-        """Take no more, let what is under way finish for so long, then cut; how many were cut."""
+        """Stop accepting, drain for `grace_s`, then abort; return how many were aborted."""
+        if grace_s > 0 and not self.closing:
+            for listening in self._listening:
+                # Closing the socket would reset the connections in its queue.
+                self._accept(listening, bound_address(listening))
         self.stop_accepting()
         for connection in tuple(self._connections):
             connection.drain()

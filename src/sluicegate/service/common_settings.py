@@ -167,6 +167,14 @@ class ServiceSettings(AccessSettings, ConnectionSettings, TraceSettings):
     """The service itself."""
 
     listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)
+    leave_s: Annotated[
+        float,
+        Setting(
+            "after SIGTERM, stay open but not ready until load balancers notice",
+            seconds(0, 3_600),
+            live=True,
+        ),
+    ] = 5.0
     grace_s: Annotated[
         float,
         Setting("time to finish open work when told to end", seconds(0, 3_600), live=True),
@@ -248,8 +256,11 @@ class RulesSettings(WorkerSettings):
     ] = 1.0
     rulebook_report_s: Annotated[
         float,
-        Setting("between reports to the rulebook of what runs here", seconds(0.1, 3_600)),
-    ] = 5.0
+        Setting(
+            "between reports to the rulebook of what runs here; each is a PUT to its blobs",
+            seconds(0.1, 3_600),
+        ),
+    ] = 30.0
     node: Annotated[str, Setting("the name of this node; else its host's", metavar="NAME")] = ""
 
     def check(self) -> None:

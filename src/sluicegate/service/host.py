@@ -60,7 +60,7 @@ async def _run(
     log = logging.getLogger(f"sluicegate.{app.name}")
     try:
         await app.start()
-        await lifecycle.serve(_Served(app, read, log), lambda: app.settings.grace_s, ready, log)
+        await lifecycle.serve(_Served(app, read, log), lambda: app.settings, ready, log)
     finally:
         await app.end()
 
@@ -103,8 +103,9 @@ class _Served:
             app.change(before)
             self._log.info("in force from now on: %s", ", ".join(changes(before, after).live))
 
-    def drain(self) -> None:
+    def leave(self) -> None:
         self._app.draining = True
+        self._listeners.leave()
 
     async def close(self, grace_s: float) -> None:
         await self._listeners.close(grace_s)

@@ -1,7 +1,8 @@
 """Lifecycle: one worker of a service from its first socket to its last.
 
-What has been started is ended whatever happens in between: no new connections, open work has its
-grace, then the parts are closed. A second signal cuts the grace short. SIGHUP reloads.
+SIGTERM begins the end: first the worker is not ready and serves on, until load balancers have
+noticed; then it accepts no connection, and work in flight has its grace; then the parts are closed.
+SIGINT skips the first wait, and each further signal the wait that is left. SIGHUP reloads.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Served(Protocol):
         """Read callers, certificates and rules again; what is bad changes nothing."""
         ...
 
-    def drain(self) -> None:
-        """Tell whoever balances load that new work is not welcome any more."""
+    def leave(self) -> None:
+        """Report not ready, but accept and serve."""
         ...
 
     async def close(self, grace_s: float) -> None:
@@ -40,15 +41,37 @@ class Served(Protocol):
         ...
 
 
+class EndTimes(Protocol):
+    """How long an end may take; read when it begins, since a reload may change it."""
+
+    @property
+    def leave_s(self) -> float:
+        """Time to be not ready and still serve."""
+        ...
+
+    @property
+    def grace_s(self) -> float:
+        """Time to finish work in flight."""
+        ...
+
+
 async def serve(
-    served: Served, grace_s: Callable[[], float], ready: Callable[[str], None], log: logging.Logger
+    served: Served,
+    times: Callable[[], EndTimes],
+    ready: Callable[[str], None],
+    log: logging.Logger,
 ) -> None:
     """Serve until a signal ends it."""
     loop = asyncio.get_running_loop()
-    ended, hurried = asyncio.Event(), asyncio.Event()
+    ended, left, hurried = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def end() -> None:
-        (hurried if ended.is_set() else ended).set()
+    def end(signum: int) -> None:
+        if not ended.is_set():
+            ended.set()
+            if signum == signal.SIGINT:  # a user at a terminal, and no load balancer
+                left.set()
+        else:
+            (hurried if left.is_set() else left).set()
 
     def reload() -> None:
         try:
@@ -57,16 +80,23 @@ async def serve(
             log.warning("not reloaded: %s", error)
 
     for signum in END_SIGNALS:
-        loop.add_signal_handler(signum, end)
+        loop.add_signal_handler(signum, end, signum)
     loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         line = await served.open()
         _relax_collector()
         ready(line)
         await ended.wait()
-        log.info("ending: open work has %g s", grace_s())
-        served.drain()
-        closing = asyncio.ensure_future(served.close(grace_s()))
+        served.leave()
+        leave_s = times().leave_s
+        if leave_s > 0 and not left.is_set():
+            log.info("leaving: not ready, but serving for %g s", leave_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(left.wait(), leave_s)
+        left.set()
+        grace_s = times().grace_s
+        log.info("ending: work in flight has %g s", grace_s)
+        closing = asyncio.ensure_future(served.close(grace_s))
         cut = asyncio.ensure_future(hurried.wait())
         await asyncio.wait((closing, cut), return_when=asyncio.FIRST_COMPLETED)
         cut.cancel()

@@ -52,6 +52,7 @@ class Listeners:
         self._resp = app.resp(self._access)
         if self._resp is not None and app.tracing is not None:
             self._resp.wrap_commands(app.tracing.trace_command)
+        self._http: HttpDoor | None = None
         self._public: Listener | None = None
         self._private: Listener | None = None
         self._bound: list[str] = []
@@ -71,12 +72,19 @@ class Listeners:
             protocols[Language.HTTP2] = lambda _: cast("asyncio.Protocol", grpc())
         if resp is not None:
             protocols[Language.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
-        protocols[Language.HTTP1] = self._http_door(self._access, hosts, alone=False)
+        self._http = self._http_door(self._access, hosts, alone=False)
+        protocols[Language.HTTP1] = self._http
         self._public = Listener(sockets, protocols, settings=bounds, tls=self._tls)
         self._public.start()
         self._bound = [str(one) for one in bound]
         if self._app.worker.folder:
             self._open_to_siblings()
+
+    def leave(self) -> None:
+        """Report not ready, and close HTTP/1.1 connections with their next reply."""
+        self._health.notify()
+        if self._http is not None:
+            self._http.leaving = True
 
     async def close(self, grace_s: float) -> None:
         """Accept nothing more, let open work finish within the grace, and end."""

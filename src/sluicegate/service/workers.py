@@ -26,6 +26,7 @@ from sluicegate.system import now_us
 DEATHS_MAX: Final = 5
 DEATHS_US: Final = 30_000_000
 SET_PARENT_DEATH_SIGNAL: Final = 1  # linux/prctl.h
+SENT_BY_KERNEL: Final = 0x80  # asm-generic/siginfo.h: SI_KERNEL
 _LOOK_S: Final = 0.05
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS: Final = frozenset({*_FORWARDED, signal.SIGCHLD})
@@ -78,7 +79,7 @@ class WorkerSupervisor:
             while self._pids:
                 received = signal.sigtimedwait(_SIGNALS, _LOOK_S)
                 if received is not None and received.si_signo in _FORWARDED:
-                    self._forward(received.si_signo)
+                    self._pass_on(received)
                 self._read_ready(reading)
                 self._replace_ended(writing)
         finally:
@@ -115,10 +116,15 @@ class WorkerSupervisor:
             sys.stderr.flush()
             os._exit(status)
 
+    def _pass_on(self, received: signal.struct_siginfo) -> None:
+        if received.si_code == SENT_BY_KERNEL:
+            self._ending = self._ending or received.si_signo != signal.SIGHUP
+            return  # a terminal has sent it to the workers too, and a second one cuts their end
+        self._forward(received.si_signo)
+
     def _forward(self, signum: int) -> None:
         if signum != signal.SIGHUP:
             self._ending = True
-            signum = signal.SIGTERM
         for pid in self._pids:
             os.kill(pid, signum)
 

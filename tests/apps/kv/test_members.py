@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.apps.kv.members import (
-    BEAT,
-    HeartbeatMembers,
-    HeartbeatSettings,
-    NodeHeartbeat,
-    StaticMembers,
-    demand_shares,
-    encode_payload,
-    parse_payload,
-)
+from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
+from sluicegate.apps.kv.members import StaticMembers, demand_shares
+from sluicegate.apps.kv.quotas import needs_demand
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.policies.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.store import RedisStore
 from sluicegate.system import SystemClock
@@ -40,7 +37,7 @@ class Fleet:
 
     def __init__(self, own: dict[str, int], others: list[dict[str, int]]) -> None:
         self.demand_mru: Any = own
-        self._others = [NodeHeartbeat(str(n), 0, demand, {}) for n, demand in enumerate(others)]
+        self._others = others
 
     def live(self) -> int:
         return 1 + len(self._others)
@@ -48,8 +45,11 @@ class Fleet:
     def names(self) -> list[str]:
         return []
 
-    def others(self) -> list[NodeHeartbeat]:
-        return self._others
+    def demand_elsewhere_mru(self) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for one in self._others:
+            sums.update(one)
+        return dict(sums)
 
     def tell(self, demand_mru: Any) -> None:
         self.demand_mru = demand_mru
@@ -85,41 +85,12 @@ def test_shares_follow_demand_and_add_up_to_one() -> None:
     assert SHARE_ONE - 3 <= first + second + third <= SHARE_ONE
 
 
-@given(
-    demand=st.dictionaries(st.text(max_size=40), st.integers(1, 10**15), max_size=60),
-    hot=st.dictionaries(st.text(max_size=40), st.integers(1, 10**9), max_size=60),
-    most=st.integers(64, 4_000),
-)
-def test_a_beat_is_bounded_and_keeps_what_weighs_most(
-    demand: dict[str, int], hot: dict[str, int], most: int
-) -> None:
-    payload = encode_payload(demand, hot, most)
-    assert len(payload) <= most
-    parsed_demand, _, valid = parse_payload(payload)
-    assert valid
-    left_out = [count for caller, count in demand.items() if caller not in parsed_demand]
-    assert not parsed_demand or not left_out or max(left_out) <= min(parsed_demand.values())
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [b"", b"[]", b"{}", b'{"v":2,"demand":{},"hot":{}}', b'{"v":1,"demand":[],"hot":{}}', b"\xff"],
-)
-def test_what_cannot_be_read_says_nothing(payload: bytes) -> None:
-    assert parse_payload(payload) == ({}, {}, False)
-
-
-def test_counts_that_are_none_are_left_out() -> None:
-    payload = {"v": 1, "demand": {"a": -1, "b": "x", "c": True, "d": 3}, "hot": {}}
-    assert parse_payload(json.dumps(payload).encode())[0] == {"d": 3}
-
-
 def test_while_nobody_answers_the_last_that_was_heard_stands() -> None:
     async def story() -> None:
         one = HeartbeatMembers(Deaf(), "one")  # type: ignore[arg-type]
-        one._others = [NodeHeartbeat("two", 0, {}, {})]
+        one._names, one._live = ["two"], 2
         assert not await one.beat()
-        assert one.names() == ["one", "two"]
+        assert (one.live(), one.names()) == (2, ["one", "two"])
         assert one.stats().failing
         assert one.stats().failures == 1
         await one.leave()
@@ -132,7 +103,8 @@ def test_while_nobody_answers_the_last_that_was_heard_stands() -> None:
     [
         ({"every_us": 0}, "members.every_us"),
         ({"every_us": 100_000, "gone_us": 150_000}, "members.gone_us"),
-        ({"payload_bytes_max": 1}, "members.payload_bytes_max"),
+        ({"report_bytes_max": 1}, "members.report_bytes_max"),
+        ({"changes_max": 0}, "members.changes_max"),
         ({"members_max": 0}, "members.members_max"),
     ],
 )
@@ -157,50 +129,268 @@ async def until(condition: Callable[[], bool], one: HeartbeatMembers) -> None:
     raise AssertionError(f"it did not come to pass; there are {one.names()}")
 
 
-def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> None:
-    async def story() -> None:
-        clients: list[RedisClient] = [
-            open_client(redis_server.patient_url, SeededChance()) for _ in range(3)
-        ]
-        one, two, three = (
-            HeartbeatMembers(client, name, settings=SOON, hot=lambda: {"t:k": 7})
-            for client, name in zip(clients, ("one", "two", "three"), strict=True)
-        )
-        two.tell({"caller": 5})
-        await one.beat()
-        assert one.live() == 1
-        await two.beat()
-        await three.beat()
-        await one.beat()
-        assert sorted(one.names()) == ["one", "three", "two"]
-        (other,) = [beat for beat in one.others() if beat.name == "two"]
-        assert other.demand_mru == {"caller": 5}
-        assert other.hot == {"t:k": 7}
-        await two.leave()
-        await one.beat()
-        assert one.names() == ["one", "three"]
-        await until(lambda: one.live() == 1, one)  # three says nothing more
-        await three.beat()  # it was only paused
-        await one.beat()
-        assert one.names() == ["one", "three"]
-        for client in clients:
+class Kin:
+    """Members of one fleet on a real Redis, each with its own client."""
+
+    def __init__(self, server: RedisServer, **settings: Any) -> None:
+        self._server = server
+        self._settings = replace(SOON, **settings)
+        self._clients: list[RedisClient] = []
+
+    def member(self, name: str, **more: Any) -> HeartbeatMembers:
+        client = open_client(self._server.patient_url, SeededChance())
+        self._clients.append(client)
+        return HeartbeatMembers(client, name, settings=self._settings, **more)
+
+    async def __aenter__(self) -> Kin:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients:
             await client.close()
 
-    asyncio.run(story())
+
+def keys_left(server: RedisServer) -> dict[str, Any]:
+    """Return the sums, and the members that have a report."""
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        base = f"{{{SOON.key}}}"
+        return {
+            "demand": client.hgetall(f"{base}:demand"),
+            "hot": client.zrange(f"{base}:hot", 0, -1),
+            "of": sorted(key.rpartition(":")[2] for key in client.keys(f"{base}:of:*")),
+        }
 
 
-def test_a_beat_of_a_newer_version_counts_but_is_not_read(redis_server: RedisServer) -> None:
+def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> None:
     async def story() -> None:
-        client = open_client(redis_server.patient_url, SeededChance())
-        args = ["newer", b'{"v":9}', SOON.gone_us, 9]
-        await client.run_script(BEAT, [SOON.key], args)  # type: ignore[arg-type]
-        one = HeartbeatMembers(client, "one", settings=SOON)
-        await one.beat()
-        assert one.live() == 2
-        assert one.stats().unread == 1
-        await client.close()
+        async with Kin(redis_server) as kin:
+            one, two, three = (kin.member(name) for name in ("one", "two", "three"))
+            await one.beat()
+            assert one.live() == 1
+            for other in (two, three, one):
+                await other.beat()
+            assert one.live() == 3
+            assert sorted(one.names()) == ["one", "three", "two"]
+            await two.leave()
+            await one.beat()
+            assert one.names() == ["one", "three"]
+            await until(lambda: one.live() == 1, one)  # three says nothing more
+            await three.beat()  # it was only paused
+            await one.beat()
+            assert one.names() == ["one", "three"]
 
     asyncio.run(story())
+
+
+def test_sums_follow_reports_and_forget_who_is_gone(redis_server: RedisServer) -> None:
+    async def story() -> None:
+        async with Kin(redis_server) as kin:
+            one, two, three = (
+                kin.member(name, hot=lambda name=name: {"k": 7, f"only {name}": 5})
+                for name in ("one", "two", "three")
+            )
+            one.tell({"a": 1_000, "c": 70})
+            two.tell({"a": 200, "b": 5})
+            three.tell({"a": 30})
+            for member in (one, two, three, one):
+                await member.beat()
+            assert one.demand_elsewhere_mru() == {"a": 230, "b": 5}
+            two.tell({"a": 400})  # and nothing of b
+            await two.beat()
+            one._hot_age_us = 1 << 40  # due
+            await one.beat()
+            assert one.demand_elsewhere_mru() == {"a": 430}
+            assert one.hot_elsewhere() == {"k": 14, "only two": 5, "only three": 5}
+            await until(lambda: one.live() == 1, one)
+            assert one.demand_elsewhere_mru() == {}
+            assert keys_left(redis_server) == {
+                "demand": {"a": "1000", "c": "70"},
+                "hot": ["only one", "k"],
+                "of": ["one"],
+            }
+            await one.leave()
+            assert keys_left(redis_server) == {"demand": {}, "hot": [], "of": []}
+
+    asyncio.run(story())
+
+
+def test_emptied_store_gets_whole_reports_again(redis_server: RedisServer) -> None:
+    async def story() -> None:
+        async with Kin(redis_server) as kin:
+            one, two = kin.member("one"), kin.member("two")
+            two.tell({"a": 100, "b": 200})
+            await two.beat()
+            with redis.Redis(port=redis_server.port) as client:
+                client.flushall()
+            for member in (two, two, one):
+                await member.beat()
+            assert one.demand_elsewhere_mru() == {"a": 100, "b": 200}
+
+    asyncio.run(story())
+
+
+def test_repeated_beat_counts_its_report_once(redis_server: RedisServer) -> None:
+    async def story() -> None:
+        async with Kin(redis_server) as kin:
+            one, two = kin.member("one"), kin.member("two")
+            two.tell({"a": 100})
+            await two.beat()
+            two._told.clear()  # as if the answer had been lost
+            for member in (two, one):
+                await member.beat()
+            assert one.demand_elsewhere_mru() == {"a": 100}
+
+    asyncio.run(story())
+
+
+def test_member_beyond_bound_logs_error_until_there_is_room(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with Kin(redis_server, members_max=2) as kin:
+            one, two, three = (kin.member(name) for name in ("one", "two", "three"))
+            for member in (one, two, three, three):
+                assert await member.beat()
+            assert three.stats().full
+            assert "--members-max 2 dispatchers" in three.why_not_counted()
+            assert [record.levelname for record in caplog.records] == ["ERROR"]
+            await one.beat()
+            assert one.live() == 2
+            await two.leave()
+            await three.beat()
+            assert three.why_not_counted() == ""
+            assert three.live() == 2
+
+    asyncio.run(story())
+
+
+class Recorder:
+    """A client that keeps the arguments of each beat, and answers as an empty fleet would."""
+
+    def __init__(self) -> None:
+        self.args: list[list[Any]] = []
+
+    def run_script(self, _: object, __: object, args: list[Any]) -> asyncio.Future[Any]:
+        self.args.append(list(args))
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        reply.set_result([0, 1, b"1", [], [], []])
+        return reply
+
+
+def reported(args: list[Any]) -> dict[str, int]:
+    return dict(zip(args[9 : 9 + 2 * args[7] : 2], args[10 : 10 + 2 * args[7] : 2], strict=True))
+
+
+def beats(demands: list[dict[str, int]], **settings: Any) -> list[dict[str, int]]:
+    """Return the report of one beat for each of these demands."""
+
+    async def story() -> list[dict[str, int]]:
+        client = Recorder()
+        one = HeartbeatMembers(client, "one", settings=replace(SOON, **settings))  # type: ignore[arg-type]
+        for demand in demands:
+            one.tell(demand)
+            await one.beat()
+        return [reported(args) for args in client.args]
+
+    return asyncio.run(story())
+
+
+def test_beat_reports_only_what_has_changed() -> None:
+    first = {"a": 1_000, "b": 10}
+    assert beats([first, first, {"a": 1_020, "b": 20}, {"a": 1_020}]) == [
+        {"da": 1_000, "db": 10},
+        {},
+        {"db": 20},  # a moved by 2%
+        {"db": 0},
+    ]
+
+
+@given(
+    demand=st.dictionaries(st.text(max_size=40), st.integers(1, 10**15), max_size=60),
+    changes=st.integers(1, 40),
+    size=st.integers(512, 2_000),
+)
+def test_beat_is_bounded_and_the_rest_follows(
+    demand: dict[str, int], changes: int, size: int
+) -> None:
+    sent = beats([demand] * 70, changes_max=changes, report_bytes_max=size)
+    told: dict[str, int] = {}
+    for report in sent:
+        assert len(report) <= changes
+        assert sum(len(field.encode()) + 20 for field in report) <= size
+        assert not told.keys() & report.keys()
+        told |= report
+    assert told == {f"d{caller}": mru for caller, mru in demand.items()}
+
+
+def test_form_that_needs_no_demand_reports_none() -> None:
+    async def story() -> list[Any]:
+        client = Recorder()
+        one = HeartbeatMembers(client, "one", demand=False, settings=SOON)  # type: ignore[arg-type]
+        one.tell({"a": 5})
+        await one.beat()
+        return client.args[0]
+
+    args = asyncio.run(story())
+    assert (args[6], args[7], args[9:]) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "needed"),
+    [
+        ((), False),
+        (("--quota-form", "shares"), True),
+        (("--quota-form", "live"), False),
+    ],
+)
+def test_demand_is_needed_by_forms_that_follow_it(flags: tuple[str, ...], needed: bool) -> None:
+    settings = settings_from(KvSettings, "--store", "redis://127.0.0.1:1", *flags)
+    assert needs_demand(settings) is needed
+
+
+def commands_in_beats(server: RedisServer, members: int) -> tuple[int, int]:
+    """Commands, and bytes of their replies, of one beat each in a fleet whose state is settled."""
+
+    async def story() -> tuple[int, int]:
+        async with Kin(server, gone_us=600_000_000) as kin:
+            fleet = [
+                kin.member(f"m{at:03}", hot=lambda: {f"k{key}": 10 for key in range(10)})
+                for at in range(members)
+            ]
+            for one in fleet:
+                one.tell({f"c{caller}": 1_000 for caller in range(20)})
+            for _ in range(3):
+                for one in fleet:
+                    one._names_age_us = one._demand_age_us = 1 << 40
+                    await one.beat()
+            with redis.Redis(port=server.port) as client:
+                before = client.info("all")
+                client.config_resetstat()
+                for one in fleet:
+                    one._hot_age_us = one._demand_age_us = 1 << 40
+                    await one.beat()
+                after = client.info("all")
+            calls = sum(
+                row["calls"]
+                for name, row in after.items()
+                if name.startswith("cmdstat_")
+                and name not in ("cmdstat_info", "cmdstat_config|resetstat")
+            )
+            assert before["connected_clients"] > members
+            return calls // members, after["total_net_output_bytes"] // members
+
+    try:
+        return asyncio.run(story())
+    finally:
+        with redis.Redis(port=server.port) as client:
+            client.flushall()
+
+
+def test_beat_of_large_fleet_costs_what_it_does_in_small_one(redis_server: RedisServer) -> None:
+    few_calls, few_bytes = commands_in_beats(redis_server, 4)
+    many_calls, many_bytes = commands_in_beats(redis_server, 60)
+    assert many_calls <= few_calls + 1
+    assert many_bytes <= few_bytes * 1.5
 
 
 def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
 ANN = token_of("ann")
-QUICK = ("--look-s", "0.1", "--lease-s", "1", "--leave-s", "0")
+QUICK = ("--look-s", "0.1", "--lease-s", "1", "--home-s", "0")
 UNLIMITED = ("--account-rate", "0", "--channel-rate", "0", "--heartbeat-s", "0.5")
 S = 1_000_000
 CHANNELS = [f"c{number}" for number in range(12)]

@@ -482,6 +482,52 @@ def test_draining_answers_what_was_asked_and_says_that_it_was_the_last(loop: str
 
 
 @both
+def test_leaving_door_closes_connection_with_its_next_reply(loop: str) -> None:
+    async def story() -> None:
+        async with running_door(handler=echo) as here:
+            caller = await here.call(request("GET", "/a", here.host))
+            assert "connection" not in (await answer(caller)).headers
+            here.door.leaving = True
+            for one in (caller, await here.call()):
+                one.writer.write(request("GET", "/b", here.host))
+                assert (await answer(one)).headers["connection"] == "close"
+                assert await one.rest() == b""
+                await one.leave()
+
+    run(story, loop)
+
+
+@both
+def test_leaving_door_answers_all_pipelined_requests(loop: str) -> None:
+    async def story() -> None:
+        async with running_door(handler=echo) as here:
+            here.door.leaving = True
+            caller = await here.call(request("GET", "/later", here.host) * 3)
+            got = [(await answer(caller)).headers.get("connection", "") for _ in range(3)]
+            assert got == ["", "", "close"]
+            assert await caller.rest() == b""
+            await caller.leave()
+
+    run(story, loop)
+
+
+def test_drain_answers_request_whose_head_is_half_here() -> None:
+    async def story() -> None:
+        async with running_door(handler=echo) as here:
+            whole = request("GET", "/a", here.host)
+            caller = await here.call(whole[:20])
+            await until(lambda: bool(here.listener.stats().served["HTTP/1.1"]))
+            closing = asyncio.create_task(here.listener.close(60.0))
+            await until(lambda: here.listener.closing)
+            caller.writer.write(whole[20:])
+            assert (await answer(caller)).headers["connection"] == "close"
+            assert await closing == 0
+            await caller.leave()
+
+    run(story)
+
+
+@both
 def test_who_has_asked_and_closed_its_side_is_still_answered(loop: str) -> None:
     async def story() -> None:
         async with running_door(handler=echo) as here:

@@ -23,7 +23,7 @@ examples:
       --tls-cert chain.pem --tls-key key.pem              for others than this machine
 
 then open http://127.0.0.1:7050 in a browser. Variables are named SLUICEGATE_CONSOLE_ and the flag,
-as SLUICEGATE_CONSOLE_SERVICES; SIGTERM ends it.
+as SLUICEGATE_CONSOLE_SERVICES; SIGTERM ends it after --leave-s.
 """
 
 

@@ -39,7 +39,7 @@ then, from another terminal:
   open http://127.0.0.1:7060/gallery
 
 Variables are named SLUICEGATE_IMAGES_ and the flag, as SLUICEGATE_IMAGES_KV. SIGHUP reads callers
-and certificates again; SIGTERM ends it when what is under way is done.
+and certificates again; SIGTERM ends it after --leave-s, when work in flight is done.
 """
 
 FETCH_EXAMPLES: Final = """\

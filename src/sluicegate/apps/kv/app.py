@@ -19,7 +19,7 @@ from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.cost_records import CostRecords
 from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.glass_budget import GlassBudget
-from sluicegate.apps.kv.members import HeartbeatMembers
+from sluicegate.apps.kv.heartbeats import HeartbeatMembers
 from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
@@ -349,11 +349,11 @@ class KvApp(App[KvSettings]):
         }
 
     def not_ready(self) -> str:
-        """Why it should get no traffic: it is draining, or its engine fails, or stands still."""
+        """Return why it is not ready: draining, a failing engine, or a fleet that is full."""
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
-        return super().not_ready() or self.still.why()
+        return super().not_ready() or self.still.why() or self.quotas.not_counted()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -494,7 +494,7 @@ class KvApp(App[KvSettings]):
         while True:
             await asyncio.sleep(1.0)
             now_us = self.clock.now_us()
-            hot.heed([other.hot for other in self.quotas.members.others()], now_us)
+            hot.heed([self.quotas.hot_elsewhere()], now_us)
 
 
 def shard_places_of(settings: KvSettings, engine: Engine) -> int:

@@ -30,7 +30,7 @@ then, from another terminal:
   sluicegate kv load listings rows.csv                    millions of rows, visible at once
 
 Variables are named SLUICEGATE_KV_ and the flag, as SLUICEGATE_KV_ENGINE. SIGHUP reads rules,
-callers and certificates again; SIGTERM ends it when what is under way is done.
+callers and certificates again; SIGTERM ends it after --leave-s, when work in flight is done.
 """
 
 

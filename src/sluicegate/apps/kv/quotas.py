@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, final
 from sluicegate.apps.kv.admission import Supply
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from sluicegate.apps.kv.group_leases import KEEPER_RU, GroupLeases
-from sluicegate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
+from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
+from sluicegate.apps.kv.members import Members, StaticMembers
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
@@ -32,6 +33,8 @@ from sluicegate.contracts.store import Store
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
 from sluicegate.policies.leased_budget import (
+    LIVE,
+    SHARES,
     BudgetStanding,
     LeasedBudget,
     LeasedBudgetSettings,
@@ -152,10 +155,25 @@ class Quotas:
             "groups": () if self.groups is None else self.groups.tree.groups(self._clock.now_us()),
         }
 
+    def not_counted(self) -> str:
+        """Return why the fleet does not count this dispatcher; empty if it does."""
+        members = self.members
+        return members.why_not_counted() if isinstance(members, HeartbeatMembers) else ""
+
+    def hot_elsewhere(self) -> Mapping[str, int]:
+        """Return what the hottest keys weigh at the other dispatchers together."""
+        members = self.members
+        return members.hot_elsewhere() if isinstance(members, HeartbeatMembers) else {}
+
     def families(self) -> Iterable[MetricFamily]:
         """The same as metrics."""
         stats = self.budget.stats()
         yield gauge("sluicegate_kv_members", "Dispatchers in the fleet.", self.members.live())
+        yield gauge(
+            "sluicegate_kv_member_counted",
+            "Whether the fleet counts this dispatcher: 0 beyond --members-max.",
+            0 if self.not_counted() else 1,
+        )
         yield counter(
             "sluicegate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3
         )
@@ -182,11 +200,21 @@ class Quotas:
         self._store = RedisStore(redis, chance)
         if not settings.members:
             self._client = open_client(redis, chance)
-            self.members = HeartbeatMembers(self._client, node_of(settings, worker))
+            self.members = HeartbeatMembers(
+                self._client,
+                node_of(settings, worker),
+                demand=needs_demand(settings),
+                settings=HeartbeatSettings(members_max=settings.members_max),
+            )
 
     def _open_store(self, settings: KvSettings) -> Store | None:
         """Return the store for leases; the other forms need only the members."""
         return self._store if settings.quota_form == "leases" else None
+
+
+def needs_demand(settings: KvSettings) -> bool:
+    """Whether shares follow demand, so that dispatchers have to report theirs."""
+    return settings.quota_form == SHARES or (bool(settings.groups) and settings.quota_form != LIVE)
 
 
 def groups_of(settings: KvSettings) -> ResourceGroupsSettings:

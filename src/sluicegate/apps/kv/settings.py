@@ -13,6 +13,7 @@ from sluicegate.stores.redis.settings import schemes_text
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 MEMBERS_MAX: Final = 1_000
+BEATERS_MAX: Final = 10_000
 STORE_SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
 RU_MAX: Final = 1 << 40
 QUOTA_STATUSES: Final = (429, 419)
@@ -91,6 +92,13 @@ class KvSettings(RulesSettings, RampsSettings):
             "dispatchers in the fleet, if no heartbeat in the store counts them", whole(0, 10_000)
         ),
     ] = 0
+    members_max: Annotated[
+        int,
+        Setting(
+            "dispatchers that heartbeats count; one more is not ready",
+            whole(1, BEATERS_MAX),
+        ),
+    ] = 1_000
     groups: Annotated[
         str, Setting("resource groups: quotas that lend what they do not use", metavar="FILE")
     ] = ""

@@ -301,9 +301,9 @@ class Shares:
         if members is None:
             return
         self.budget.set_live(max(members.live(), 1))
-        standings = self.budget.standings(TOLD_MAX, now_us)
-        members.tell({it.caller: it.demand_mru for it in standings if it.demand_mru > 0})
         if self.budget.settings.form == SHARES:
+            standings = self.budget.standings(TOLD_MAX, now_us)
+            members.tell({it.caller: it.demand_mru for it in standings if it.demand_mru > 0})
             for caller, millionths in demand_shares(members, self.budget.quota_mru).items():
                 self.budget.share(caller, millionths, now_us)
 

@@ -28,7 +28,7 @@ then, from another terminal:
   sluicegate why ann
 
 Variables are named SLUICEGATE_LIMITER_ and the flag, as SLUICEGATE_LIMITER_STORE. SIGHUP reads
-rules, callers and certificates again; SIGTERM ends it when what is under way is done.
+rules, callers and certificates again; SIGTERM ends it after --leave-s, when work in flight is done.
 """
 
 

@@ -31,7 +31,7 @@ or open http://127.0.0.1:7090/ in a browser.
 
 An account is a caller of the access file, with the grants publish and subscribe. Variables are
 named SLUICEGATE_PUBSUB_ and the flag, as SLUICEGATE_PUBSUB_HISTORY. SIGHUP reads accounts and
-certificates again; SIGTERM ends it.
+certificates again; SIGTERM ends it after --leave-s.
 """
 
 

@@ -162,7 +162,8 @@ def _prepared(folder: Path, count: int, flags: Sequence[str]) -> _DemoCluster:
             (
                 "--listen", f"127.0.0.1:{port}", "--access", str(access), "--log", "warning",
                 "--node", name, "--members", members, "--node-token", node_tokens[name],
-                "--history", str(folder / name), "--channel-rate", "0", "--grace-s", "1", *flags,
+                "--history", str(folder / name), "--channel-rate", "0",
+                "--leave-s", "0", "--grace-s", "1", *flags,
             ),
         )
         for name, port in zip(names, ports, strict=True)

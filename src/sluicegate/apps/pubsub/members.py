@@ -4,7 +4,7 @@
     dns://..., redis://   found (`member_sources.py`)
 
 A source is asked again and again. A node that is found is a member at once; one that is found no
-more stays one for `leave_us`, since an answer may leave somebody out who is there. A source that
+more stays one for `home_us`, since an answer may leave somebody out who is there. A source that
 does not answer changes nothing.
 
 Nodes that begin together do not know each other before they listen. Until each that is found has
@@ -46,7 +46,7 @@ class Membership:
         self._list = MemberList(
             settings.node or NODE,
             address_of(settings, listen) if self._source else NOWHERE,
-            int(settings.leave_s * _US),
+            int(settings.home_s * _US),
         )
         if self._source is None:
             self._list.members = members_of(settings.members) or self._list.members
@@ -99,10 +99,10 @@ class Membership:
 class MemberList:
     """Members over several answers of a source."""
 
-    def __init__(self, node: str, address: Endpoint, leave_us: int) -> None:
+    def __init__(self, node: str, address: Endpoint, home_us: int) -> None:
         self.members: Mapping[str, Endpoint] = {node: address}
         self._own = (node, address)
-        self._leave_us = leave_us
+        self._home_us = home_us
         self._seen_us: dict[str, int] = {}
 
     def update(self, found: Mapping[str, Endpoint], now_us: int) -> Mapping[str, Endpoint]:
@@ -111,7 +111,7 @@ class MemberList:
         members = {**self.members, **found, node: address}
         self._seen_us.update(dict.fromkeys(found, now_us))
         for name in list(members):
-            if name != node and now_us - self._seen_us.get(name, now_us) > self._leave_us:
+            if name != node and now_us - self._seen_us.get(name, now_us) > self._home_us:
                 del members[name]
         self._seen_us = {name: at for name, at in self._seen_us.items() if name in members}
         self.members = _without_doubles(members, node)

@@ -116,7 +116,7 @@ class NodeSettings(AccessSettings):
         float,
         Setting("how long a node's lease in Redis is good without a renewal", seconds(0.2, 3_600)),
     ] = 10.0
-    leave_s: Annotated[
+    home_s: Annotated[
         float,
         Setting(
             "how long a node that is found no more stays the home of its channels",

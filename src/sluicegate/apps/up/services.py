@@ -138,7 +138,7 @@ class Services:
             self.failures[plan.name] = missing
             return
         port = plan.port if self._own_ports else 0
-        listen = ("--listen", f"127.0.0.1:{port}", "--grace-s", GRACE_S)
+        listen = ("--listen", f"127.0.0.1:{port}", "--leave-s", "0", "--grace-s", GRACE_S)
         child = await ChildProcess.start(CHILD, *plan.words, *listen)
         self._running[plan.name] = child
         found = _URL.search(await child.first_line())

@@ -95,6 +95,7 @@ class HttpDoor:
         self._date_s = -1
         self._date = b""
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
+        self.leaving = False  # each connection ends with its next reply that no request follows
 
     def __call__(self, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for one connection."""
@@ -255,7 +256,7 @@ class HttpProtocol:
         self._draining = True
         if self._stream is not None:
             self._stream.cancel()
-        elif self._finished or not (self._exchanges or self._has_unparsed()):
+        elif self._finished or not self.under_way():
             self._close()
 
     def tick(self, now_s: float) -> None:
@@ -647,12 +648,13 @@ class HttpProtocol:
         if reply.switch is not None:
             self._switch(reply, reply.switch)
             return
+        nothing_follows = len(self._exchanges) == 1 and not self._has_unparsed()
         last = (
             reply.close
             or reply.pieces is not None
             or not first.keep_alive
             or self._draining
-            or (self._half_closed and len(self._exchanges) == 1 and not self._has_unparsed())
+            or ((self._half_closed or self._door.leaving) and nothing_follows)
             or (first.expects and not first.whole)  # nobody knows whether a body will come
         )
         is_head = first.request is not None and first.request.method == "HEAD"

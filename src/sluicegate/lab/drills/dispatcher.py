@@ -233,7 +233,7 @@ class DrillFleet:
                 sys.executable, "-m", "sluicegate.cli",
                 "kv", "--listen", f"{HOST}:0", "--engine", engine,
                 "--access", str(self._access), "--rules", str(self._rules),
-                "--node", f"drill-{len(self._processes) + 1}",
+                "--node", f"drill-{len(self._processes) + 1}", "--leave-s", "0",
                 *flags,
             ]  # fmt: skip
             process = _Process(name, words, self.folder / f"kv-{len(self._processes) + 1}.log")
@@ -250,7 +250,7 @@ class DrillFleet:
         words = [
             sys.executable, "-m", "sluicegate.cli",
             "limiter", "--listen", f"{HOST}:0", "--access", str(self._access),
-            *[word for file in files for word in ("--rules", str(file))],
+            "--leave-s", "0", *[word for file in files for word in ("--rules", str(file))],
             *flags,
         ]  # fmt: skip
         process = _Process(name, words, self.folder / f"limiter-{len(self._processes) + 1}.log")
