@@ -54,6 +54,8 @@ class Processed(NamedTuple):
     width: int
     height: int
     source_pixels: int = 0  # of the original, as far as it was decoded
+    frames: int = 1  # in `data`
+    pages: int = 1  # frames or pages of the original
 
 
 class ImageInfo(NamedTuple):
@@ -78,7 +80,7 @@ class ImageLimits(NamedTuple):
     source_pages_max: int = 1_000
     source_side_min: int = 1
     result_side_max: int = 8_192
-    result_pixels_max: int = 40_000_000
+    result_pixels_max: int = 40_000_000  # of all frames; an animation over it shows the first
 
 
 class ImageProcessor(Protocol):
@@ -92,7 +94,8 @@ class ImageProcessor(Protocol):
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
         """Make what the specification says; an `ImageFailure` if there can be none.
 
-        `auto` as the format makes a JPEG, or a PNG where the original has an alpha channel.
+        `auto` as the format makes a JPEG, a PNG where the original has an alpha channel, or a GIF
+        where the original is animated.
         """
         ...
 

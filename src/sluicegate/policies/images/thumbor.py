@@ -36,7 +36,14 @@ _CUT: Final = re.compile(r"[0-9.]+x[0-9.]+:[0-9.]+x[0-9.]+")
 _FILTER: Final = re.compile(r"([a-z_]+)\(([^()]*)\)")
 _ACROSS: Final = {"left": 0, "center": 500, "right": 1_000}
 _DOWN: Final = {"top": 0, "middle": 500, "bottom": 1_000}
-_FORMATS: Final = {"jpeg": "jpeg", "jpg": "jpeg", "png": "png", "webp": "webp", "avif": "avif"}
+_FORMATS: Final = {
+    "jpeg": "jpeg",
+    "jpg": "jpeg",
+    "png": "png",
+    "webp": "webp",
+    "avif": "avif",
+    "gif": "gif",
+}
 _COLOURS: Final = {"white": "ffffff", "black": "000000", "transparent": ""}
 _HEX: Final = re.compile(r"[0-9a-fA-F]{6}")
 _FILTERS_START: Final = "filters:"
