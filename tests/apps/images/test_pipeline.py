@@ -22,6 +22,7 @@ from sluicegate.apps.images.pipeline import (
     PipelineSettings,
     try_in_bulk,
 )
+from sluicegate.apps.images.records import VariantRecord, decode, encode
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
@@ -297,7 +298,7 @@ KINDS = {
     "/none.png": (Page(status=404), "not_found", 300),
     "/down.png": (Page(status=500), "origin_down", 10),
     "/text.png": (Page(b"<html>"), "wrong_type", 300),
-    "/cut.png": (Page(picture(1)[:-40]), "corrupt", 7 * 86_400),
+    "/cut.png": (Page(picture(1)[:-40]), "corrupt", 3_600),
     "/there.png": (
         Page(status=302, headers={"Location": "http://169.254.169.254/"}),
         "forbidden",
@@ -605,5 +606,28 @@ def test_before_the_workers_the_least_critical_makes_room(tmp_path: Path) -> Non
         parts.processor.gate.set()
         assert (await first).width == 10
         assert (await critical).width == 12
+
+    run(tmp_path, story)
+
+
+def test_verdict_on_original_holds_for_every_size(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/cut.png"] = Page(picture(1)[:-40])
+        url = server.url("/cut.png")
+        for width in (16, 32, 64):
+            assert (await failure_of(parts, url, width)).kind == "corrupt"
+        assert len(parts.processor.done) == 1
+
+    run(tmp_path, story)
+
+
+def test_records_of_first_version_are_read(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        record = VariantRecord("w=9", "an engine", "ab", size=7)
+        old = encode(record).replace(b'"v":2', b'"v":1')
+        assert old != encode(record)
+        assert decode(VariantRecord, old) == record
+        with pytest.raises(BadValue, match="versions up to 2"):
+            decode(VariantRecord, old.replace(b'"v":1', b'"v":3'))
 
     run(tmp_path, story)

@@ -43,7 +43,7 @@ from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
-from sluicegate.policies.images.negotiation import best_format
+from sluicegate.policies.images.negotiation import animated_instead, best_format
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
@@ -258,6 +258,9 @@ class ImagesHandler(HttpHandler):
         slot = slot_of(wanted.url)
         change = self._pipeline.changes[slot]
         image = await self._pipeline.image(wanted.url, spec, request, wanted.modified)
+        other = animated_instead(spec.format, wanted.accept)
+        if negotiated and image.frames < image.pages and other:
+            image = await self._pipeline.image(wanted.url, spec.with_format(other), request)
         found = _Found(image, negotiated, slot, change)
         size = len(image.data) + len(key) + _REPLY_BYTES
         now_us = self._clock.now_us()

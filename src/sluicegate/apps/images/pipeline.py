@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, final
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import (
     OF_BOUNDS,
+    OF_ORIGINAL,
     FailureLifetimes,
     NoImageError,
     kind_of,
@@ -63,6 +64,7 @@ BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
 BULK_WAIT_US_MAX: Final = 5_000_000
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
+VERDICT: Final = "original"  # instead of a specification: what is wrong with the original itself
 T = TypeVar("T")
 _PLACEHOLDER_SPEC: Final = parse_spec(PLACEHOLDER)
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
@@ -103,6 +105,8 @@ class Image(NamedTuple):
     took_us: int  # to process it, once
     original: str
     spec: str
+    frames: int = 1
+    pages: int = 1  # frames or pages of the original
 
 
 class _Variant(NamedTuple):
@@ -375,10 +379,10 @@ class ImagePipeline:
         original, text = url.content, spec.canonical()
         if self.looks is not None and self.looks.shares:
             original = await self._shared(url, text, request)
-        record = await self.maps.variant(original, self.processor.engine, text)
+        record = await self._known(original, text)
         data: bytes | None = None
         key = f"{original} {text}"
-        if record is None or not self._holds(record):
+        if record is None:
             if self.looks is not None and not self.looks.shares:
                 self.looks.note(original, url.url)
             record, data = await self._variants.share(
@@ -423,6 +427,8 @@ class ImagePipeline:
             record.took_us,
             original,
             text,
+            record.frames,
+            record.pages,
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:
@@ -430,10 +436,16 @@ class ImagePipeline:
         since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
         return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
 
-    def _holds(self, record: VariantRecord | None) -> bool:
-        """Whether it says what comes of a variant, and not that a failure is over."""
-        if record is None:
-            return False
+    async def _known(self, original: str, text: str) -> VariantRecord | None:
+        """The variant, or the failure of it or of its original that still holds; else None."""
+        for spec in (text, VERDICT):
+            record = await self.maps.variant(original, self.processor.engine, spec)
+            if record is not None and self._holds(record):
+                return record
+        return None
+
+    def _holds(self, record: VariantRecord) -> bool:
+        """Whether it has a variant, or a failure that is not over yet."""
         if not record.failure:
             return True
         if record.failure in OF_BOUNDS and record.at_us < self.bounds_since_us:
@@ -446,7 +458,7 @@ class ImagePipeline:
         assert looks is not None
         look = await looks.look_of(own)
         first = own if look is None else look.same_as or own
-        if self._holds(await self.maps.variant(first, self.processor.engine, text)):
+        if await self._known(first, text) is not None:
             looks.counts.shared += first != own
             return first
         if look is None:
@@ -473,9 +485,9 @@ class ImagePipeline:
     ) -> _Variant:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
-        record = await self.maps.variant(original, engine, text)
-        # Another request may have made it meanwhile; a failure whose time is over is no result.
-        if record is not None and not again and self._holds(record):
+        # Another request may have made it meanwhile.
+        record = None if again else await self._known(original, text)
+        if record is not None:
             return _Variant(record)
         data: bytes | None = None
         try:
@@ -486,8 +498,9 @@ class ImagePipeline:
                 _log.warning("%s of %s: %s", text, clip(request.key), error)
             now_us = self._clock.now_us()
             until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=False)
+            judged = VERDICT if error.kind in OF_ORIGINAL else text
             record = VariantRecord(
-                text, engine, at_us=now_us, failure=error.kind, detail=error.detail,
+                judged, engine, at_us=now_us, failure=error.kind, detail=error.detail,
                 until_us=until,
             )  # fmt: skip
         else:
@@ -497,6 +510,7 @@ class ImagePipeline:
             record = VariantRecord(
                 text, engine, content.digest, content.generation, content.size,
                 made.media_type, made.width, made.height, took_us, now_us,
+                frames=made.frames, pages=made.pages,
             )  # fmt: skip
         await self.maps.put_variant(original, record)
         return _Variant(record, data)

@@ -2,7 +2,7 @@
 
 A record is a JSON object with the version of its form in `v`. A reader refuses a version that it
 does not know, so an older build never guesses at what a newer one wrote; a new field is a new
-version. Times are microseconds since the epoch.
+version. Older versions are read: fields that they lack have their defaults. Times are microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import encode_json, parse_object
 
-VERSION: Final = 1
+VERSION: Final = 2
+READ: Final = (1, 2)
 LIVE: Final = "live"
 CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
 GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
@@ -61,6 +62,8 @@ class VariantRecord(NamedTuple):
     detail: str = ""
     until_us: int = 0
     placeholder: str = ""
+    frames: int = 1  # since version 2
+    pages: int = 1  # of the original, likewise
 
 
 class LookRecord(NamedTuple):
@@ -98,7 +101,7 @@ def decode(kind: type[R], data: bytes) -> R:
     """The record that was stored."""
     fields = parse_object(data, "the stored record")
     version = fields.pop("v", None)
-    if version != VERSION:
-        remedy = f"this build reads version {VERSION}: start the build that wrote it"
+    if version not in READ:
+        remedy = f"this build reads versions up to {VERSION}: start the build that wrote it"
         raise BadValue("the stored record's version", version, remedy)
     return kind(**fields)
