@@ -2,7 +2,8 @@
 
 A record is a JSON object with the version of its form in `v`. A reader refuses a version that it
 does not know, so an older build never guesses at what a newer one wrote; a new field is a new
-version. Older versions are read: fields that they lack have their defaults. Times are microseconds since the epoch.
+version. Older versions are read: fields that they lack have their defaults. Times are microseconds
+since the epoch.
 """
 
 from __future__ import annotations
