@@ -106,7 +106,7 @@ def test_a_part_of_thumbor_means_what_ours_says(parts: str, spec: str) -> None:
 
 
 def test_a_source_of_thumbor_may_be_alone_or_missing_and_is_unquoted() -> None:
-    assert parse_thumbor("/unsafe/a%20b.jpg").source == "a b.jpg"
+    assert parse_thumbor("/unsafe/a%20b.jpg").source == "http://a b.jpg"
     assert parse_thumbor("/unsafe/9x9/").source is None
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 
 from sluicegate.apps.images import processors
 from sluicegate.apps.images.collect import Collected
+from sluicegate.apps.images.durations import RequestDurations
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
 from sluicegate.apps.images.looks import LookCounts
 from sluicegate.apps.images.parts import ImageParts
@@ -36,7 +37,14 @@ from sluicegate.policies.images.negotiation import AUTO
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
+from sluicegate.telemetry.prometheus import (
+    MetricFamily,
+    MetricSample,
+    counter,
+    counters,
+    gauge,
+    histograms,
+)
 
 SAMPLES: Final = 60
 LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --alike` does all
@@ -57,13 +65,6 @@ _MEANINGS: Final = {
     "stale": "Requests served an original whose origin could not be asked.",
     "mended": "Damaged blobs that were made again.",
 }
-_LOOKS: Final = {
-    "looked": "Originals compared with those that look like them.",
-    "alike": "Of these, originals that look like one that was there.",
-    "shared": "Requests served the variant of another original that looks alike.",
-    "passed_over": "Originals not compared for now, since too many waited.",
-    "failed": "Originals that could not be compared.",
-}
 
 
 @final
@@ -76,6 +77,7 @@ class ImagesApp(App[ImagesSettings]):
         super().__init__(settings, worker)
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
         self.collected: Collected | None = None
+        self.durations = RequestDurations()
         self._handlers: list[ImagesHandler] = []
         self._report: Report | None = None
         self._near: NearPairs | None = None
@@ -114,6 +116,7 @@ class ImagesApp(App[ImagesSettings]):
             site.access,
             site.hosts,
             self._gallery,
+            self.durations,
         )
         self._handlers.append(handler)
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
@@ -187,10 +190,23 @@ class ImagesApp(App[ImagesSettings]):
                 for kind, count in self.parts.origin.failed.items()
             ],
         )
+        yield histograms(
+            "sluicegate_images_request_seconds",
+            "How long requests for images took, by outcome.",
+            self.durations.snapshot(),
+            _US,
+            "seconds",
+        )
         looks = self._looks()
         if looks is not None:
-            for name, meaning in _LOOKS.items():
-                yield counter(f"sluicegate_images_looks_{name}", meaning, getattr(looks, name))
+            yield counters(
+                "sluicegate_images_looks",
+                "Comparisons of originals by appearance, by result.",
+                [
+                    MetricSample("_total", (("result", result),), count)
+                    for result, count in asdict(looks).items()
+                ],
+            )
         room = self.parts.origin.room
         yield gauge("sluicegate_images_held_bytes", "Bytes that downloads hold.", room.used)
         yield counter(

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
+from sluicegate.apps.images.durations import ERROR, HIT, PROCESSED, RequestDurations
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
@@ -27,7 +28,7 @@ from sluicegate.apps.images.pipeline import (
     try_in_bulk,
 )
 from sluicegate.apps.images.processors import read_spec
-from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.settings import CLOSED, ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -116,12 +117,15 @@ class ImagesHandler(HttpHandler):
         access: Access,
         hosts: frozenset[str] | None,
         gallery: Callable[[], Awaitable[str]],
+        durations: RequestDurations,
     ) -> None:
         super().__init__(access, hosts)
         self.settings = settings
         self.hot: LruTtl[_Found] = LruTtl(settings.hot_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
         self.hot_hits = 0
         self.unsigned = 0
+        self._durations = durations
+        self._closed = settings.closed_to_anonymous
         self._pipeline = pipeline
         self._clock = clock
         self._gallery = gallery
@@ -209,6 +213,12 @@ class ImagesHandler(HttpHandler):
             ),
         )
 
+    def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
+        """Signatures protect images alone: without callers, all else is denied."""
+        if self._closed and route.grant is not None:
+            return problem(403, "Forbidden", CLOSED)
+        return super().authorize(route, request, identity)
+
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """A failure of an image has a reply of its own."""
         if isinstance(error, NoImageError):
@@ -234,22 +244,33 @@ class ImagesHandler(HttpHandler):
     def _serve(
         self, spec: str, url: str, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
+        begun_us = self._clock.now_us()
         accept = request.header(ACCEPT).decode("latin-1")
         modified = request.header(LAST_MODIFIED)
         if not modified:
-            now_us = self._clock.now_us()
-            state, found = self.hot.get(self._hot_key(accept, spec, url), now_us, 0.0)
-            if state == FRESH and found is not None and self._is_good(found, now_us):
+            state, found = self.hot.get(self._hot_key(accept, spec, url), begun_us, 0.0)
+            if state == FRESH and found is not None and self._is_good(found, begun_us):
                 self.hot_hits += 1
                 if CONDITIONS.isdisjoint(request.first):
-                    return self._hot_reply(found, request, now_us)
-                return self._reply(found, request, now_us)
+                    reply = self._hot_reply(found, request, begun_us)
+                else:
+                    reply = self._reply(found, request, begun_us)
+                self._durations.add(HIT, self._clock.now_us() - begun_us)
+                return reply
         wanted = _Wanted(spec, url, accept, modified.decode("latin-1"))
-        return self._load(wanted, request, by)
+        return self._load(wanted, request, by, begun_us)
 
-    async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
-        found = await self._ask(wanted, self._request(request, by, wanted.url))
-        return self._reply(found, request, self._clock.now_us())
+    async def _load(
+        self, wanted: _Wanted, request: HttpRequest, by: Identity, begun_us: int
+    ) -> HttpReply:
+        outcome = ERROR
+        try:
+            found = await self._ask(wanted, self._request(request, by, wanted.url))
+            reply = self._reply(found, request, self._clock.now_us())
+            outcome = PROCESSED if found.image.made else HIT
+        finally:
+            self._durations.add(outcome, self._clock.now_us() - begun_us)
+        return reply
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)

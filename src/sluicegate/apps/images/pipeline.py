@@ -107,6 +107,7 @@ class Image(NamedTuple):
     spec: str
     frames: int = 1
     pages: int = 1  # frames or pages of the original
+    made: bool = False  # just now
 
 
 class _Variant(NamedTuple):
@@ -382,6 +383,7 @@ class ImagePipeline:
         record = await self._known(original, text)
         data: bytes | None = None
         key = f"{original} {text}"
+        made = record is None
         if record is None:
             if self.looks is not None and not self.looks.shares:
                 self.looks.note(original, url.url)
@@ -429,6 +431,7 @@ class ImagePipeline:
             text,
             record.frames,
             record.pages,
+            made,
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:
