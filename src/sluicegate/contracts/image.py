@@ -29,6 +29,7 @@ class ImageErrorKind(StrEnum):
     WRONG_TYPE = "wrong_type"  # not of a format that is accepted
     NOT_FOUND = "not_found"  # the origin says so
     FORBIDDEN = "forbidden"  # an address that may not be asked
+    BLOCKED = "blocked"  # taken down
     ORIGIN_DOWN = "origin_down"
     TIMEOUT = "timeout"
     NO_MEMORY = "no_memory"  # a worker may not have what it takes, or there is no more

@@ -235,7 +235,7 @@ def test_an_image_is_checked_after_its_time_and_costs_nothing_if_unchanged(tmp_p
         url = server.url("/a.png")
         first = await parts.image(url)
         parts.advance(HOUR_S - 1)
-        assert (await parts.image(url)) == first
+        assert (await parts.image(url)) == first._replace(made=False)
         assert server.asked["/a.png"] == 1
         parts.advance(2)
         assert (await parts.image(url)).digest == first.digest
@@ -327,7 +327,7 @@ def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, pa
 
 
 def test_a_failure_of_bytes_is_told_for_no_longer_than_its_url_has_them(tmp_path: Path) -> None:
-    """It was: seven days in all caches, and a merchant mends the image within the hour."""
+    """It was: seven days in all caches, and an origin mends the image within the hour."""
 
     async def story(server: OriginServer, parts: Parts) -> None:
         server.pages["/cut.png"] = Page(picture(1)[:-40])

@@ -335,9 +335,9 @@ def test_the_verbs_work_on_the_stores(tmp_path: Path, origin: OriginServer) -> N
     shown = command("report", "--html", str(page), *flags)
     assert b"5 URLs have 3 distinct originals" in shown.stdout
     assert b"they would be 2 more" in shown.stdout  # of five URLs with three originals
-    (merchant,) = (line for line in shown.stdout.splitlines() if b" 127.0.0.1 " in line)
-    assert merchant.split()[-3:-2] == [b"2"]
-    assert "By merchant" in page.read_text()
+    (owner,) = (line for line in shown.stdout.splitlines() if b" 127.0.0.1 " in line)
+    assert owner.split()[-3:-2] == [b"2"]
+    assert "By owner" in page.read_text()
     assert command("gc", *flags).returncode == 0
     wrong = command("import", str(catalogue), "--spec", SPEC, "--url-column", "link", *flags)
     assert (wrong.returncode, wrong.stdout) == (2, b"")

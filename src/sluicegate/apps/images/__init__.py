@@ -7,6 +7,6 @@ collect                    what nothing refers to any more, and the check of all
 processors, parts          the engine in its workers; all of it in its order
 signatures, answers        signed URLs; images and failures as HTTP
 handler, app               the routes of the service; the service
-report, progress           what is stored and was saved, by merchant; a bar for commands
+report, progress           what is stored and was saved, by owner; a bar for commands
 settings, command, verbs   flags; what each verb of the command does
 """

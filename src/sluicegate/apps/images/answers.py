@@ -35,6 +35,12 @@ def image_reply(
     )
     if image.last_modified:
         headers += ((b"last-modified", image.last_modified.encode("latin-1", "replace")),)
+    if image.original:
+        keys = (image.original[:TAG_CHARS], *image.owners)
+        headers += (
+            (b"surrogate-key", " ".join(keys).encode()),
+            (b"cache-tag", ",".join(keys).encode()),
+        )
     if image.pages > 1:
         headers += ((FRAMES, b"%d of %d" % (image.frames, image.pages)),)
     if negotiated:

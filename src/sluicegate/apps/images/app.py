@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from html import escape
 from typing import ClassVar, Final, final
@@ -16,8 +17,8 @@ from sluicegate.apps.images.collect import Collected
 from sluicegate.apps.images.durations import RequestDurations
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
 from sluicegate.apps.images.looks import LookCounts
+from sluicegate.apps.images.owners import UPLOAD
 from sluicegate.apps.images.parts import ImageParts
-from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.report import (
     NearPairs,
     Report,
@@ -28,8 +29,10 @@ from sluicegate.apps.images.report import (
 )
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
+from sluicegate.apps.images.takedown import Takedown
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
@@ -48,6 +51,7 @@ from sluicegate.telemetry.prometheus import (
 
 SAMPLES: Final = 60
 LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --alike` does all
+EPOCH_EVERY_S: Final = 1.0  # between two looks at whether something was taken down
 GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
@@ -78,6 +82,8 @@ class ImagesApp(App[ImagesSettings]):
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
         self.collected: Collected | None = None
         self.durations = RequestDurations()
+        pipeline = self.parts.pipeline
+        self.takedown = Takedown(self.parts.maps, self.clock, pipeline.forget)
         self._handlers: list[ImagesHandler] = []
         self._report: Report | None = None
         self._near: NearPairs | None = None
@@ -95,6 +101,7 @@ class ImagesApp(App[ImagesSettings]):
         self.parts.pipeline.bounds_since_us = await self.parts.maps.bounds_since_us(
             bounds, self.clock.now_us()
         )
+        self.background.start("takedowns", self._watch_takedowns)
         if self.settings.collect_every_s:
             self.background.start("collection", self._collect)
 
@@ -117,6 +124,7 @@ class ImagesApp(App[ImagesSettings]):
             site.hosts,
             self._gallery,
             self.durations,
+            self.takedown,
         )
         self._handlers.append(handler)
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
@@ -352,6 +360,17 @@ class ImagesApp(App[ImagesSettings]):
     def _path(self, spec: str, source: str) -> str:
         keys = self.settings.sign_key
         return escape(signed_path(keys[0], spec, source) if keys else path_of(spec, source))
+
+    async def _watch_takedowns(self) -> None:
+        """Drop what is in memory when any process has removed something."""
+        epoch = await self.parts.maps.epoch()
+        while True:
+            await asyncio.sleep(EPOCH_EVERY_S)
+            with suppress(SluicegateError):  # the store is unreachable: read it the next time
+                now = await self.parts.maps.epoch()
+                if now != epoch:
+                    epoch = now
+                    self.parts.pipeline.forget_all()
 
     async def _collect(self) -> None:
         while True:

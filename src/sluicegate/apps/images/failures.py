@@ -37,6 +37,7 @@ class FailureLifetimes:
 KINDS: Final[Mapping[str, FailureKind]] = {
     ImageErrorKind.NOT_FOUND: FailureKind(404),
     ImageErrorKind.FORBIDDEN: FailureKind(403),
+    ImageErrorKind.BLOCKED: FailureKind(451),
     ImageErrorKind.ORIGIN_DOWN: FailureKind(502, passing=True),
     ImageErrorKind.TIMEOUT: FailureKind(504, passing=True),
     ImageErrorKind.NO_MEMORY: FailureKind(503, passing=True),

@@ -36,6 +36,7 @@ from sluicegate.apps.images.failures import (
 from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
+from sluicegate.apps.images.owners import UPLOAD, owners_of, with_owner
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.command_line.text import clip
@@ -57,13 +58,13 @@ from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
 _log: Final = logging.getLogger("sluicegate.images")
-UPLOAD: Final = "upload:"
 ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 BULK_TRIES: Final = 8
 BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
 BULK_WAIT_US_MAX: Final = 5_000_000
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
+BLOCKED_US: Final = 60_000_000  # that others may keep the answer that an image is blocked
 VERDICT: Final = "original"  # instead of a specification: what is wrong with the original itself
 T = TypeVar("T")
 _PLACEHOLDER_SPEC: Final = parse_spec(PLACEHOLDER)
@@ -108,6 +109,7 @@ class Image(NamedTuple):
     frames: int = 1
     pages: int = 1  # frames or pages of the original
     made: bool = False  # just now
+    owners: tuple[str, ...] = ()
 
 
 class _Variant(NamedTuple):
@@ -213,8 +215,10 @@ class ImagePipeline:
                 maps, contents, clock, self._describe, distance=distance, shares=near == "share"
             )
 
-    async def image(self, url: str, spec: ImageSpec, request: Request, modified: str = "") -> Image:
-        """The variant of what is at this URL, or of an upload.
+    async def image(
+        self, url: str, spec: ImageSpec, request: Request, modified: str = "", owner: str = ""
+    ) -> Image:
+        """The variant of what is at this URL, or of an upload; `owner` is on whose behalf.
 
         `modified` is a Last-Modified that the caller knows of. Raise `NoImageError` where there is
         none, and `Refused` where there is no room to find out.
@@ -222,7 +226,7 @@ class ImagePipeline:
         self.counts.requests += 1
         force = False
         for _ in range(_MENDED_MAX + 1):
-            record = await self._resolve(url, request, modified, force)
+            record = await self._resolve(url, request, modified, force, owner)
             try:
                 return await self._variant(record, spec, request)
             except _DamagedError:
@@ -254,12 +258,15 @@ class ImagePipeline:
         """Who waits for a download or a variant that another one asked for."""
         return {"urls": self._urls.stats(), "variants": self._variants.stats()}
 
-    async def upload(self, data: bytes, request: Request) -> ImageUpload:
+    async def upload(self, data: bytes, request: Request, owner: str = "") -> ImageUpload:
         """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
         if sniff_image(data[:HEAD_BYTES]) is None:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         self.counts.uploads += 1
         content = await self.contents.store(data)
+        name = UPLOAD + content.digest
+        if await self.maps.is_blocked(name, content.digest):
+            raise self._blocked()
         self.contents.keep(content.digest, data)
         if content.known and await self.contents.read(*content[:3]) is None:
             content = await self.contents.store(data, again=True)
@@ -267,19 +274,27 @@ class ImagePipeline:
             self.counts.duplicates += 1
             self.counts.saved_bytes += len(data)
         now_us = self._clock.now_us()
-        name = UPLOAD + content.digest
-        await self.maps.put_url(
-            UrlRecord(name, content.digest, checked_us=now_us, changed_us=now_us)
+        before = await self.maps.url(name) or UrlRecord(name)
+        record = UrlRecord(
+            name, content.digest, checked_us=now_us, changed_us=now_us, owners=before.owners
         )
+        await self.maps.put_url(with_owner(record, owner))
         return ImageUpload(content.digest, content.size, content.known)
 
     # URLs.
 
-    async def _resolve(self, url: str, request: Request, modified: str, force: bool) -> UrlRecord:
+    async def _resolve(
+        self, url: str, request: Request, modified: str, force: bool, owner: str
+    ) -> UrlRecord:
         """The record of a URL, checked lately enough, that has a content."""
         url = normal_url(url)
         record = await self.maps.url(url)
         now_us = self._clock.now_us()
+        content = "" if record is None else record.content
+        if url.startswith(UPLOAD):
+            content = url.removeprefix(UPLOAD)
+        if await self.maps.is_blocked(url, content):
+            raise self._blocked()
         if record is None or force or not self._is_fresh(record, now_us, modified):
             if url.startswith(UPLOAD):
                 if record is not None:
@@ -292,6 +307,10 @@ class ImagePipeline:
             )
         else:
             self.counts.fresh += 1
+        named = with_owner(record, owner)
+        if named is not record and not record.failure:
+            record = named
+            await self.maps.put_url(record)
         if not record.content:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
@@ -332,6 +351,11 @@ class ImagePipeline:
                 record = await self._downloaded(url, before, download, force)
             finally:
                 download.held.free()
+        if before is not None:
+            record = record._replace(owners=before.owners)
+        if record.content and await self.maps.is_blocked(url, record.content):
+            why = ImageFailure(ImageErrorKind.BLOCKED, "it was taken down")
+            record = self._failed(url, None, why)
         await self.maps.put_url(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1
@@ -363,6 +387,18 @@ class ImagePipeline:
             self.counts.duplicates += 1
             self.counts.saved_bytes += content.size
         return UrlRecord(url, content.digest, *validators, now_us, changed_us)
+
+    def _blocked(self) -> NoImageError:
+        until_us = self._clock.now_us() + BLOCKED_US
+        return NoImageError(ImageErrorKind.BLOCKED, "it was taken down", until_us)
+
+    def forget(self, url: str) -> None:
+        """Drop what is kept in memory of this URL."""
+        self.changes[slot_of(url)] += 1
+
+    def forget_all(self) -> None:
+        """Drop what is kept in memory of every URL."""
+        self.changes = [one + 1 for one in self.changes]
 
     def _failed(self, url: str, before: UrlRecord | None, error: ImageFailure) -> UrlRecord:
         """A failure that passes leaves what there was; one that stays replaces it."""
@@ -432,6 +468,7 @@ class ImagePipeline:
             record.frames,
             record.pages,
             made,
+            owners_of(url),
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:

@@ -35,6 +35,7 @@ class UrlRecord(NamedTuple):
     failure: str = ""  # the kind; empty is none
     detail: str = ""
     until_us: int = 0  # that the failure holds
+    owners: str = ""  # separated by spaces; none is the host of the URL. Since version 2
 
 
 class ContentRecord(NamedTuple):
@@ -86,8 +87,44 @@ class BoundsRecord(NamedTuple):
     since_us: int
 
 
-Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord"
-R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord, BoundsRecord)
+class BlockRecord(NamedTuple):
+    """A URL or a hash that is refused, by whom and why."""
+
+    kind: str
+    value: str
+    by: str
+    at_us: int
+    reason: str = ""
+
+
+class TakedownRecord(NamedTuple):
+    """One call that removed, purged or unblocked: the audit of it."""
+
+    at_us: int
+    by: str
+    action: str
+    kind: str
+    value: str
+    urls: int = 0
+    variants: int = 0
+    blocked: bool = False
+    reason: str = ""
+
+
+Record: TypeAlias = (
+    "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord | BlockRecord"
+    " | TakedownRecord"
+)
+R = TypeVar(
+    "R",
+    UrlRecord,
+    ContentRecord,
+    VariantRecord,
+    LookRecord,
+    BoundsRecord,
+    BlockRecord,
+    TakedownRecord,
+)
 
 
 def encode(record: Record) -> bytes:
