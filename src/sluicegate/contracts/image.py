@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.image_spec import ImageSpec
 
-# The bytes, or the file that holds them, which spares a copy on the way to another process.
+# The bytes, or the file that holds them, which spares a copy on the way to another process. Workers
+# read only files below `ImageWorkerSettings.read_paths`.
 Original: TypeAlias = bytes | Path
 
 

@@ -44,6 +44,7 @@ DEEP = pictures.encode(Image.effect_noise((2_200, 2_200), 60), "GIF")  # long to
 
 @asynccontextmanager
 async def opened(**settings: Any) -> AsyncIterator[ImageWorkers]:
+    settings = {"read_paths": ("/",), **settings}  # tests hold a worker by a file that it reads
     workers = await open_image_workers(ImageWorkerSettings(**settings))
     try:
         yield workers
@@ -453,7 +454,8 @@ from sluicegate.stores.images.settings import ImageWorkerSettings
 from sluicegate.stores.images.workers import open_image_workers
 
 async def main():
-    workers = await open_image_workers(ImageWorkerSettings(workers=2, close_us=100_000))
+    settings = ImageWorkerSettings(workers=2, close_us=100_000, read_paths=("/",))
+    workers = await open_image_workers(settings)
     print(*workers.pids, flush=True)
     try:
         await workers.process(Path(sys.argv[1]), parse_spec("w=60"))
