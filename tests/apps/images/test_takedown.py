@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +22,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture, sized
-from tests.apps.images.process import ImagesProcess, origin_in_thread, path
+from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
 from tests.apps.images.service_parts import Parts, parts_of
 from tests.engines.child import until
 
@@ -266,3 +268,40 @@ def test_anonymous_caller_removes_nothing_and_names_no_owner(
             assert b"add --access FILE or --token TOKEN" in found.body
         assert server.get(path(url), x_image_owner="shop-7").status == 403
         assert server.image(url).headers["surrogate-key"].endswith(" 127.0.0.1")
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.apps.images.serve", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_owner_column_of_catalog_is_removed_by_command(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    rows = ["url,shop"]
+    for number, shop in enumerate(("one", "one", "two")):
+        origin.pages[f"/c{number}.png"] = Page(picture(40 + number))
+        rows.append(f"{origin.url(f'/c{number}.png')},{shop}")
+    catalog = tmp_path / "catalog.csv"
+    catalog.write_text("\n".join(rows))
+    where = stores(tmp_path)
+    words = ("import", str(catalog), "--spec", "w=9,format=png", *where)
+    assert "shopp" in command(*words, "--owner-column", "shopp").stderr
+    done = command(*words, "--owner-column", "shop")
+    assert done.returncode == 0, done.stderr
+    assert " one " in command("report", *where).stdout
+    removed = command("remove", "--owner", "one", *where)
+    assert removed.stdout == "removed 2 URLs and 2 variants\n", removed.stderr
+    left = command("report", *where).stdout
+    assert " one " not in left
+    assert " two " in left
+    url = origin.url("/c2.png")
+    assert "and blocked" in command("remove", "--url", url, "--block", *where).stdout
+    assert "blocked" in command("fetch", url, "w=9", "--out", str(tmp_path / "x"), *where).stderr
+    assert command("remove", "--url", url, "--unblock", *where).returncode == 0
+    assert "it is not blocked" in command("remove", "--url", url, "--unblock", *where).stderr

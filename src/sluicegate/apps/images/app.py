@@ -56,8 +56,6 @@ GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
 _MEANINGS: Final = {
-    "requests": "Images asked for, but for those served from memory.",
-    "fresh": "Requests whose URL needed no check.",
     "downloads": "Originals downloaded.",
     "uploads": "Originals sent.",
     "unchanged": "Checks that found an original unchanged.",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
-from sluicegate.apps.images.durations import ERROR, HIT, PROCESSED, RequestDurations
+from sluicegate.apps.images.durations import ERROR, FALLBACK, HIT, PROCESSED, RequestDurations
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
@@ -55,6 +55,7 @@ from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, tex
 _log: Final = logging.getLogger("sluicegate.images")
 ACCEPT: Final = b"accept"
 OWNER: Final = b"x-image-owner"
+FALLBACK_HEADER: Final = (b"x-image", b"fallback")  # of an answer with another image
 LAST_MODIFIED: Final = b"last-modified"
 SECONDS_MAX: Final = 10**12
 _HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
@@ -284,6 +285,8 @@ class ImagesHandler(HttpHandler):
             found = await self._ask(wanted, self._request(request, by, wanted.url))
             reply = self._reply(found, request, self._clock.now_us())
             outcome = PROCESSED if found.image.made else HIT
+            if FALLBACK_HEADER in reply.headers:
+                outcome = FALLBACK
         finally:
             self._durations.add(outcome, self._clock.now_us() - begun_us)
         return reply

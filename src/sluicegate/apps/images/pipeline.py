@@ -416,7 +416,7 @@ class ImagePipeline:
         original, text = url.content, spec.canonical()
         if self.looks is not None and self.looks.shares:
             original = await self._shared(url, text, request)
-        record = await self._known(original, text)
+        record = await self._look_up(original, text)
         data: bytes | None = None
         key = f"{original} {text}"
         made = record is None
@@ -476,7 +476,7 @@ class ImagePipeline:
         since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
         return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
 
-    async def _known(self, original: str, text: str) -> VariantRecord | None:
+    async def _look_up(self, original: str, text: str) -> VariantRecord | None:
         """The variant, or the failure of it or of its original that still holds; else None."""
         for spec in (text, VERDICT):
             record = await self.maps.variant(original, self.processor.engine, spec)
@@ -498,7 +498,7 @@ class ImagePipeline:
         assert looks is not None
         look = await looks.look_of(own)
         first = own if look is None else look.same_as or own
-        if await self._known(first, text) is not None:
+        if await self._look_up(first, text) is not None:
             looks.counts.shared += first != own
             return first
         if look is None:
@@ -526,7 +526,7 @@ class ImagePipeline:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
         # Another request may have made it meanwhile.
-        record = None if again else await self._known(original, text)
+        record = None if again else await self._look_up(original, text)
         if record is not None:
             return _Variant(record)
         data: bytes | None = None
