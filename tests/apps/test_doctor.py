@@ -201,7 +201,7 @@ def test_missing_protection_of_image_workers_is_listed(monkeypatch: pytest.Monke
     def answer(*_: object, **__: object) -> CompletedProcess[bytes]:
         return CompletedProcess([], 0, json.dumps(lacking).encode())
 
-    monkeypatch.setattr(doctor.subprocess, "run", answer)
+    monkeypatch.setattr("sluicegate.apps.doctor.subprocess.run", answer)
     found = findings("image workers")
     assert found["landlock"].present
     assert not found["seccomp"].present

@@ -1,4 +1,4 @@
-"""Takedown: what is removed is not served, and what is blocked does not come back."""
+"""Takedown: removed images are not served, and blocked images do not come back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.engines.child import until
 
 Story = Callable[[OriginServer, Parts, Takedown], Awaitable[None]]
 TOKEN = "t" * 32
-NAMED = {"authorization": f"Bearer {TOKEN}"}
+BEARER = f"Bearer {TOKEN}"
 
 
 def run(folder: Path, story: Story) -> None:
@@ -228,28 +228,37 @@ def test_removal_needs_caller_and_reaches_other_services(
     ):
         for server in (one, two):
             for _ in range(2):
-                found = server.image(url, **NAMED, x_image_owner="shop-7")
+                found = server.image(url, authorization=BEARER, x_image_owner="shop-7")
                 assert found.status == 200
         digest = sha256(picture(21)).hexdigest()[:32]
-        assert two.image(url, **NAMED).headers["surrogate-key"] == f"{digest} shop-7"
-        assert two.image(url, **NAMED).headers["cache-tag"] == f"{digest},shop-7"
+        assert two.image(url, authorization=BEARER).headers["surrogate-key"] == f"{digest} shop-7"
+        assert two.image(url, authorization=BEARER).headers["cache-tag"] == f"{digest},shop-7"
         target = "/v1/images?owner=shop-7"
         assert one.get(target, method="DELETE").status == 401
-        gone = one.get(target, method="DELETE", **NAMED)
+        gone = one.get(target, method="DELETE", authorization=BEARER)
         assert json.loads(gone.body.splitlines()[-1])["urls"] == 1
-        blocked = one.get(f"/v1/images?url={url}&block=yes&reason=x", method="DELETE", **NAMED)
+        blocked = one.get(
+            f"/v1/images?url={url}&block=yes&reason=x", method="DELETE", authorization=BEARER
+        )
         assert json.loads(blocked.body.splitlines()[-1])["blocked"] is True
-        assert one.image(url, **NAMED).status == 451
+        assert one.image(url, authorization=BEARER).status == 451
         # The other service has it in memory, and notices.
-        until(lambda: two.image(url, **NAMED).status == 451, "the other service forgets")
-        kept = json.loads(one.get("/v1/audit", **NAMED).body)["takedowns"]
+        until(
+            lambda: two.image(url, authorization=BEARER).status == 451, "the other service forgets"
+        )
+        kept = json.loads(one.get("/v1/audit", authorization=BEARER).body)["takedowns"]
         assert [(entry["kind"], entry["reason"]) for entry in kept] == [("url", "x"), ("owner", "")]
-        assert json.loads(one.get("/v1/blocks", **NAMED).body)["blocks"][0]["value"] == url
+        assert (
+            json.loads(one.get("/v1/blocks", authorization=BEARER).body)["blocks"][0]["value"]
+            == url
+        )
         for wrong in ("", "?url=7", "?id=7", f"?url={url}&owner=a", "?owner=a&block=yes"):
-            assert one.get(f"/v1/images{wrong}", method="DELETE", **NAMED).status == 400, wrong
-        assert one.get(f"/v1/blocks?url={url}", method="DELETE", **NAMED).status == 200
-        assert one.get(f"/v1/blocks?url={url}", method="DELETE", **NAMED).status == 404
-        assert one.image(url, **NAMED).status == 200
+            assert (
+                one.get(f"/v1/images{wrong}", method="DELETE", authorization=BEARER).status == 400
+            ), wrong
+        assert one.get(f"/v1/blocks?url={url}", method="DELETE", authorization=BEARER).status == 200
+        assert one.get(f"/v1/blocks?url={url}", method="DELETE", authorization=BEARER).status == 404
+        assert one.image(url, authorization=BEARER).status == 200
 
 
 def test_anonymous_caller_removes_nothing_and_names_no_owner(

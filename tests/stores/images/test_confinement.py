@@ -88,7 +88,7 @@ def attempt(tmp_path: Path, port: int) -> Callable[[str, str], str]:
 
 
 def missing() -> dict[str, str]:
-    """What this machine lacks."""
+    """Return the protections that this machine lacks."""
     done = subprocess.run(
         [sys.executable, "-m", "sluicegate.stores.images.confinement"],
         capture_output=True,

@@ -71,7 +71,7 @@ def test_cut_original_is_shown_in_every_size(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "noisy jpeg"])
-def test_jpeg_without_end_marker_looks_like_whole_one(name: str) -> None:
+def test_jpeg_without_end_marker_looks_complete(name: str) -> None:
     data = ORIGINALS[name]
     assert data.endswith(b"\xff\xd9")
     for width in (60, 300):

@@ -443,7 +443,7 @@ class ImagesHandler(HttpHandler):
         return self.settings.insecure or by not in (NOBODY, self.access.anonymous)
 
     def _owner(self, request: HttpRequest, by: Identity) -> str:
-        """The owner that a caller names; a `Forbidden` for one that has no name itself."""
+        """The owner that a caller names; `Forbidden` for an anonymous caller."""
         named = request.header(OWNER).decode("latin-1")
         if not named:
             return ""

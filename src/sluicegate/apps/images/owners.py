@@ -20,14 +20,14 @@ _OWNER: Final = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
 
 
 def check_owner(field: str, owner: str) -> str:
-    """Return the owner; a `BadValue` unless it can stand in a header and in a list."""
+    """Return the owner; a `BadValue` for characters that a header or a list cannot hold."""
     if not _OWNER.fullmatch(owner):
         raise BadValue(field, owner, "give 1 to 64 letters, digits and _ . : @ -")
     return owner
 
 
 def with_owner(record: UrlRecord, owner: str) -> UrlRecord:
-    """Return the record with this owner, unless it has as many as it may."""
+    """Return the record with this owner, up to `OWNERS_MAX` owners."""
     named = record.owners.split()
     if not owner or owner in named or len(named) >= OWNERS_MAX:
         return record

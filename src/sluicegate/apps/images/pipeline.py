@@ -218,7 +218,7 @@ class ImagePipeline:
     async def image(
         self, url: str, spec: ImageSpec, request: Request, modified: str = "", owner: str = ""
     ) -> Image:
-        """The variant of what is at this URL, or of an upload; `owner` is on whose behalf.
+        """Return the variant of the image at this URL, or of an upload, stored for `owner`.
 
         `modified` is a Last-Modified that the caller knows of. Raise `NoImageError` where there is
         none, and `Refused` where there is no room to find out.

@@ -65,7 +65,7 @@ class VariantRecord(NamedTuple):
     until_us: int = 0
     placeholder: str = ""
     frames: int = 1  # since version 2
-    pages: int = 1  # of the original, likewise
+    pages: int = 1  # of the original, since version 2
 
 
 class LookRecord(NamedTuple):
@@ -88,7 +88,7 @@ class BoundsRecord(NamedTuple):
 
 
 class BlockRecord(NamedTuple):
-    """A URL or a hash that is refused, by whom and why."""
+    """A blocked URL or hash, the caller that blocked it, and the reason."""
 
     kind: str
     value: str

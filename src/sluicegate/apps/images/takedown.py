@@ -8,7 +8,7 @@ what was removed. Bytes that nothing refers to any more are deleted by collectio
 after `--collect-grace-s` they are gone, and until then nothing leads to them. Each call leaves a
 record with the caller's name. `EPOCH` makes other processes drop what they keep in memory.
 
-Bounds: one walk over the URLs for a hash or an owner; memory does not grow with what is removed.
+Bounds: one walk over the URLs for a hash or an owner; memory does not grow with the number of images.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Selection(NamedTuple):
 
 @dataclass
 class Removed:
-    """What one call did."""
+    """Totals of one call."""
 
     walked: int = 0
     urls: int = 0
@@ -186,7 +186,7 @@ class Takedown:
         self._changed(record.url)
 
     async def _forget_original(self, digest: str, done: Removed, *, purge: bool) -> None:
-        """Remove the variants of an original, and what it looks like."""
+        """Remove the variants of an original and its look."""
         partition = bytes.fromhex(digest)
         while True:
             wanted = KeyRange(rows_max=_ROWS)

@@ -55,7 +55,7 @@ SCHEMAS: Final = {
 
 @final
 class TakedownRoutes:
-    """The rows. `is_named` says whether a caller has authenticated."""
+    """The rows. `is_named` returns whether a caller has authenticated."""
 
     def __init__(self, takedown: Takedown, is_named: Callable[[Identity], bool]) -> None:
         self._takedown = takedown
@@ -116,7 +116,7 @@ class TakedownRoutes:
                 "GET",
                 "/v1/audit",
                 self._show_audit,
-                "Who removed what, when and why, the newest first.",
+                "Removals with caller, time and reason, the newest first.",
                 {200: RouteResponse("The last calls.", "Takedowns")},
                 grant=Grant.AUDIT,
                 parameters=_COUNT,
@@ -141,7 +141,7 @@ class TakedownRoutes:
     async def _lines(
         self, selected: Selection, by: str, purge: bool, block: bool, reason: str
     ) -> AsyncGenerator[bytes, None]:
-        # The walk goes on while lines are written, so a large store runs into no time-out.
+        # Lines are written during the walk, so a large store causes no time-out.
         run = self._takedown.run(selected, by=by, purge=purge, block=block, reason=reason)
         async for done in run:
             yield json_bytes(asdict(done))

@@ -110,7 +110,7 @@ class ImageProcess:
             raise WorkerDiedError(await self._autopsy(error)) from None
 
     async def greet(self) -> None:
-        """Wait until it is ready, and learn its engine and what it is not protected by."""
+        """Wait until it is ready, and learn its engine and its missing protections."""
         try:
             head = (await self._read()).head
             self.engine = str(head["engine"])

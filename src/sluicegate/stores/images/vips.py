@@ -170,7 +170,7 @@ def _attention(picture: Any, fit: ImageFit) -> tuple[int, int]:
 
 
 def _tolerantly(source: _Source, work: Callable[[_Source], T]) -> T:
-    """Decode; what is cut short is decoded again, as far as browsers show it."""
+    """Decode; a file that is cut short is decoded again, as far as browsers show it."""
     try:
         return work(source)
     except pyvips.Error as error:
@@ -184,7 +184,7 @@ def _tolerantly(source: _Source, work: Callable[[_Source], T]) -> T:
 def _as_browsers(source: _Source) -> _Source | None:
     """Return a source that is read past its faults; None if there is nothing to see.
 
-    It depends on the bytes alone: a size that is asked for makes no difference.
+    It depends on the bytes alone, not on the requested size.
     """
     if source.format.name == "png":
         cut = complete_png(source.data)
