@@ -82,7 +82,10 @@ class ImageLimits(NamedTuple):
     source_pages_max: int = 1_000
     source_side_min: int = 1
     result_side_max: int = 8_192
-    result_pixels_max: int = 40_000_000  # of all frames; an animation over it shows the first
+    result_pixels_max: int = 40_000_000
+    # Of all frames of a result; above it the first is shown. This many take a core 2 s as WebP and
+    # 8 s as GIF, which is half of what a service gives one image.
+    animation_pixels_max: int = 16_000_000
 
 
 class ImageProcessor(Protocol):

@@ -114,10 +114,10 @@ def test_animate_no_gives_first_frame() -> None:
     assert process(SOURCES["gif"], PLACEHOLDER).frames == 1
 
 
-def test_animation_over_result_pixels_gives_first_frame() -> None:
-    made = process(SOURCES["gif"], "w=60,format=webp", result_pixels_max=5 * 60 * 40)
+def test_animation_over_its_pixels_gives_first_frame() -> None:
+    made = process(SOURCES["gif"], "w=60,format=webp", animation_pixels_max=5 * 60 * 40)
     assert made.frames == 5
-    made = process(SOURCES["gif"], "w=60,format=webp", result_pixels_max=5 * 60 * 40 - 1)
+    made = process(SOURCES["gif"], "w=60,format=webp", animation_pixels_max=5 * 60 * 40 - 1)
     assert (made.frames, made.pages) == (1, 5)
 
 

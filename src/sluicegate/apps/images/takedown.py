@@ -6,9 +6,9 @@
 Blocks are written first, and every request reads them, so no download that is in flight brings back
 what was removed. Bytes that nothing refers to any more are deleted by collection (`collect.py`):
 after `--collect-grace-s` they are gone, and until then nothing leads to them. Each call leaves a
-record with the caller's name. `EPOCH` makes other processes drop what they keep in memory.
+record with the caller's name, and raises the epoch by which other processes notice it.
 
-Bounds: one walk over the URLs for a hash or an owner; memory does not grow with the number of images.
+Bounds: one walk over the URLs for a hash or an owner, in constant memory.
 """
 
 from __future__ import annotations

@@ -35,5 +35,6 @@ class ImageWorkerSettings:
             "source_side_min": (1, 1 << 24),
             "result_side_max": (1, 16_383),
             "result_pixels_max": (1, 1 << 28),
+            "animation_pixels_max": (1, 1 << 28),
         }
         check_numbers(self.limits, bounds, "images")

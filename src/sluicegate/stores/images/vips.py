@@ -137,7 +137,7 @@ def _frames(source: _Source, spec: ImageSpec, fit: ImageFit, limits: ImageLimits
     animated = source.upright and source.format.name in _ANIMATED_SOURCES
     wanted = animated and spec.animate and spec.format in ANIMATED
     scaled = max(fit.width * fit.height, fit.scaled_width * fit.scaled_height)
-    if wanted and scaled * source.pages <= limits.result_pixels_max:
+    if wanted and scaled * source.pages <= limits.animation_pixels_max:
         return source.pages
     return 1
 
