@@ -10,6 +10,6 @@ processors, parts          the engine in its workers; all of it in its order
 signatures, answers        signed URLs; images and failures as HTTP
 durations                  how long requests took
 handler, app               the routes of the service; the service
-report, progress           what is stored and was saved, by owner; a bar for commands
+report, progress           stored images and savings, by owner; a bar for commands
 settings, command, verbs   flags; what each verb of the command does
 """

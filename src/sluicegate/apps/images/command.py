@@ -110,7 +110,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     stats = verb("stats", "show what a running service did and saved", STATS_EXAMPLES)
     add_address_flags(stats, SERVICE, "a token with the grant audit", "--at")
     stats.add_argument("--json", action="store_true", help="print JSON")
-    report = verb("report", "show what is stored and what was saved, by owner", REPORT_EXAMPLES)
+    report = verb("report", "show stored images and savings, by owner", REPORT_EXAMPLES)
     report.add_argument("--html", metavar="FILE", default="", help="write a page with a picture")
     report.add_argument(
         "--alike", action="store_true", help="compare all originals, and show those that look alike"

@@ -128,7 +128,7 @@ def stats(arguments: Namespace) -> int:
 
 
 def report(arguments: Namespace) -> int:
-    """Print what is stored and what was saved, by owner."""
+    """Print stored images and savings, by owner."""
 
     async def work() -> tuple[Report, NearPairs | None]:
         with CommandProgress() as bar:

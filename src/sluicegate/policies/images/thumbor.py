@@ -3,7 +3,7 @@
     /unsafe/fit-in/300x400/filters:quality(75):format(webp)/https://example.com/a.jpg
     /SIGNATURE/300x0/left/top/smart/a.jpg
 
-The parts have a fixed order, each may be missing, and what is left is the source. A source without
+The parts have a fixed order, each may be missing, and the rest is the source. A source without
 a scheme is `http`, as with thumbor's default loader. A format that is not given is `auto` here,
 where thumbor keeps that of the original.
 """
