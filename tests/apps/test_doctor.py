@@ -8,12 +8,14 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 import sluicegate
 from sluicegate.apps import doctor
 from sluicegate.apps.doctor import Finding, Section
+from sluicegate.stores.images.confinement import PROTECTIONS
 
 
 def run(*flags: str) -> int:
@@ -190,3 +192,19 @@ def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not doctor._wants_colour(io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
     assert not doctor._wants_colour(Terminal())
+
+
+def test_missing_protection_of_image_workers_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(findings("image workers")) == set(PROTECTIONS)
+    lacking = {"no-new-privs": "", "seccomp": "Unable to find libseccomp", "landlock": ""}
+
+    def answer(*_: object, **__: object) -> CompletedProcess[bytes]:
+        return CompletedProcess([], 0, json.dumps(lacking).encode())
+
+    monkeypatch.setattr("sluicegate.apps.doctor.subprocess.run", answer)
+    found = findings("image workers")
+    assert found["landlock"].present
+    assert not found["seccomp"].present
+    assert "libseccomp" in found["seccomp"].words
+    assert "libseccomp2" in found["seccomp"].get
+    assert section("image workers").summary == "decoders of images run without seccomp"

@@ -33,6 +33,7 @@ fields = st.fixed_dictionaries(
         "quality": st.integers(0, 100),
         "background": st.sampled_from(["", "ffffff", "FFffFF", "102030"]),
         "strip": st.booleans(),
+        "animate": st.booleans(),
         "device_pixel_ratio": st.sampled_from([0.1, 0.5, 1, 1.5, 2, 8]),
     },
 )
@@ -52,7 +53,7 @@ def test_the_text_of_a_specification_makes_it_again(spec: ImageSpec) -> None:
     assert again.canonical() == spec.canonical()
     for name in ("width", "height", "fit", "crop", "enlarge", "format", "quality", "background"):
         assert getattr(again, name) == getattr(spec, name), name
-    assert again.strip == spec.strip
+    assert (again.strip, again.animate) == (spec.strip, spec.animate)
 
 
 @given(specs, specs)
@@ -117,10 +118,11 @@ def test_what_makes_another_picture_is_another(written: str, other: str) -> None
         ("fit=stretch", "spec.fit", "cover, contain, fill, inside"),
         ("w=1,h=1,fit=cover,crop=left", "spec.crop", "attention"),
         ("crop=1001:0", "spec.crop", "1000:1000"),
-        ("format=gif", "spec.format", "auto, jpeg, webp, avif, png"),
+        ("format=bmp", "spec.format", "auto, jpeg, webp, avif, png, gif"),
         ("q=101", "spec.quality", "1 to 100"),
         ("bg=red", "spec.background", "RRGGBB"),
         ("strip=1", "spec.strip", "yes or no"),
+        ("animate=1", "spec.animate", "yes or no"),
         ("enlarge=", "spec.enlarge", "yes or no"),
         ("dpr=9", "spec.device_pixel_ratio", "0.1 to 8"),
         ("dpr=1e1", "spec.dpr", "0.1 to 8"),

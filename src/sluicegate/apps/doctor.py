@@ -80,6 +80,11 @@ PROGRAMS: Final = (
 )
 
 
+_CONFINEMENT_GET: Final = {
+    "seccomp": "apt-get install libseccomp2 && pip install pyseccomp",
+}
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("--json", action="store_true", help="write JSON")
@@ -251,6 +256,24 @@ def _engines(title: str) -> Section:
         )
 
 
+def _image_workers(title: str) -> Section:
+    """Let a process confine itself as an image worker does: what it cannot give up is missing."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sluicegate.stores.images.confinement"],
+        capture_output=True,
+        check=True,
+        timeout=ASK_S_MAX,
+    )
+    missing = json.loads(done.stdout)
+    findings = tuple(
+        Finding(name, not why, str(why)[:WORDS_MAX] or "active", _CONFINEMENT_GET.get(name, ""))
+        for name, why in missing.items()
+    )
+    lacking = ", ".join(name for name, why in missing.items() if why)
+    summary = f"decoders of images run without {lacking}" if lacking else "decoders are confined"
+    return Section(title, findings, summary)
+
+
 def _machine(title: str) -> Section:
     pressure = read_pressure()
     if pressure is None:
@@ -306,5 +329,6 @@ SECTIONS: Final[tuple[tuple[str, Callable[[str], Section]], ...]] = (
     ("build", _build),
     ("extras", _extras),
     ("engines", _engines),
+    ("image workers", _image_workers),
     ("load", _machine),
 )

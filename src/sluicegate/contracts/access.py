@@ -31,7 +31,7 @@ class Grant(Enum):
     SUBSCRIBE = "subscribe"  # to those channels, and read their history
     FETCH = "fetch"  # images: have them downloaded and processed
     UPLOAD = "upload"  # images
-    OPERATE = "operate"  # back up, restore, make room: for who runs a store
+    OPERATE = "operate"  # back up, restore, make room, remove images: for operators
     SPEAK_FOR = "speak-for"  # people who have logged in there: for a console
 
     # Looked up for every request; that of Enum is a function of Python.

@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.image_spec import ImageSpec
 
-# The bytes, or the file that holds them, which spares a copy on the way to another process.
+# The bytes, or the file that holds them, which spares a copy on the way to another process. Workers
+# read only files below `ImageWorkerSettings.read_paths`.
 Original: TypeAlias = bytes | Path
 
 
@@ -29,6 +30,7 @@ class ImageErrorKind(StrEnum):
     WRONG_TYPE = "wrong_type"  # not of a format that is accepted
     NOT_FOUND = "not_found"  # the origin says so
     FORBIDDEN = "forbidden"  # an address that may not be asked
+    BLOCKED = "blocked"  # taken down
     ORIGIN_DOWN = "origin_down"
     TIMEOUT = "timeout"
     NO_MEMORY = "no_memory"  # a worker may not have what it takes, or there is no more
@@ -54,6 +56,8 @@ class Processed(NamedTuple):
     width: int
     height: int
     source_pixels: int = 0  # of the original, as far as it was decoded
+    frames: int = 1  # in `data`
+    pages: int = 1  # frames or pages of the original
 
 
 class ImageInfo(NamedTuple):
@@ -79,6 +83,9 @@ class ImageLimits(NamedTuple):
     source_side_min: int = 1
     result_side_max: int = 8_192
     result_pixels_max: int = 40_000_000
+    # Of all frames of a result; above it the first is shown. This many take a core 2 s as WebP and
+    # 8 s as GIF, which is half of what a service gives one image.
+    animation_pixels_max: int = 16_000_000
 
 
 class ImageProcessor(Protocol):
@@ -92,7 +99,8 @@ class ImageProcessor(Protocol):
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
         """Make what the specification says; an `ImageFailure` if there can be none.
 
-        `auto` as the format makes a JPEG, or a PNG where the original has an alpha channel.
+        `auto` as the format makes a JPEG, a PNG where the original has an alpha channel, or a GIF
+        where the original is animated.
         """
         ...
 

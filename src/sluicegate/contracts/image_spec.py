@@ -13,10 +13,11 @@ one entry of a cache.
 | `fit` | `cover`, `contain`, `fill`, `inside` | `inside` |
 | `crop` | `X:Y`, the point in permille to keep in sight, or `attention` | `500:500` |
 | `enlarge` | `yes`, `no` | `no` for `inside`, else `yes` |
-| `format` | `auto`, `jpeg`, `webp`, `avif`, `png` | `auto` |
+| `format` | `auto`, `jpeg`, `webp`, `avif`, `png`, `gif` | `auto` |
 | `q` | quality, 1 to 100 | `QUALITY_DEFAULTS` of the format |
 | `bg` | `RRGGBB`, behind what is transparent and beside what is `contain`ed | none |
 | `strip` | `yes`, `no`: whether metadata is left out | `yes` |
+| `animate` | `yes`, `no`: keep all frames, where the format can be animated | `yes` |
 | `dpr` | 0.1 to 8: pixels of the picture for each of `w` and `h` | `1` |
 """
 
@@ -32,22 +33,25 @@ from sluicegate.contracts.errors import BadValue
 # A point in permille of width and height, or where the eye goes first.
 Crop: TypeAlias = "tuple[int, int] | str"
 
-PLACEHOLDER: Final = "w=32,h=32,format=webp,q=30"  # some hundred bytes, to be shown at first
+PLACEHOLDER: Final = (
+    "w=32,h=32,format=webp,q=30,animate=no"  # some hundred bytes, to be shown at first
+)
 FITS: Final = ("cover", "contain", "fill", "inside")
-FORMATS: Final = ("auto", "jpeg", "webp", "avif", "png")
+FORMATS: Final = ("auto", "jpeg", "webp", "avif", "png", "gif")
+ANIMATED: Final = ("auto", "webp", "gif")  # the formats that can hold several frames
 ATTENTION: Final = "attention"
 CENTRE: Final = (500, 500)
 SIDE_MAX: Final = 16_383  # the longest that WebP can have
 RATIO_MIN, RATIO_MAX = 0.1, 8.0
 TEXT_CHARS_MAX: Final = 512
-# Looks the same at about these; PNG has none, and `auto` takes that of what it becomes.
-QUALITY_DEFAULTS: Final = {"auto": 0, "jpeg": 80, "webp": 80, "avif": 55, "png": 0}
+# Look the same at about these. PNG and GIF have none; `auto` takes that of the format it becomes.
+QUALITY_DEFAULTS: Final = {"auto": 0, "jpeg": 80, "webp": 80, "avif": 55, "png": 0, "gif": 0}
 
 _PRESET: Final = "preset:"
 _COLOUR: Final = re.compile(r"[0-9a-f]{6}")
 _POINT: Final = re.compile(r"([0-9]{1,4}):([0-9]{1,4})")
 _RATIO: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,4})?")
-_NAMES: Final = ("w", "h", "fit", "crop", "enlarge", "format", "q", "bg", "strip", "dpr")
+_NAMES: Final = ("w", "h", "fit", "crop", "enlarge", "format", "q", "bg", "strip", "animate", "dpr")
 _WORDS: Final = {"yes": True, "no": False}
 
 
@@ -62,6 +66,7 @@ class ImageSpec:
 
     __slots__ = (
         "_text",
+        "animate",
         "background",
         "crop",
         "enlarge",
@@ -85,6 +90,7 @@ class ImageSpec:
         quality: Given[int] = 0,
         background: Given[str] = "",
         strip: Given[bool] = True,
+        animate: Given[bool] = True,
         device_pixel_ratio: Given[float] = 1,
     ) -> None:
         ratio = _ratio(device_pixel_ratio)
@@ -109,6 +115,7 @@ class ImageSpec:
         shown = "" if format == "jpeg" and colour == "ffffff" else colour
         self.background: Final = shown
         self.strip: Final = flag("strip", strip)
+        self.animate: Final = flag("animate", animate) or format not in ANIMATED
         self._text: Final = self._canonical()
 
     def canonical(self) -> str:
@@ -127,6 +134,7 @@ class ImageSpec:
             quality=self.quality,
             background=self.background,
             strip=self.strip,
+            animate=self.animate,
         )
 
     def _canonical(self) -> str:
@@ -148,6 +156,8 @@ class ImageSpec:
             parts.append(f"bg={self.background}")
         if not self.strip:
             parts.append("strip=no")
+        if not self.animate:
+            parts.append("animate=no")
         return ",".join(parts)
 
     def __eq__(self, other: object) -> bool:
@@ -218,6 +228,7 @@ def _spec_of(values: Mapping[str, str]) -> ImageSpec:
         quality=_whole("q", values.get("q", "0")),
         background=values.get("bg", ""),
         strip=_truth("strip", values.get("strip", "yes")),
+        animate=_truth("animate", values.get("animate", "yes")),
         device_pixel_ratio=_parse_ratio(values.get("dpr", "1")),
     )
 
@@ -285,7 +296,7 @@ def _crop(value: object) -> Crop:
 def _quality(format: str, value: object) -> int:  # noqa: A002 - likewise
     remedy = "give a number from 1 to 100, or 0 for the default of the format"
     given = whole("spec.quality", value, 0, 100, remedy)
-    return 0 if format == "png" else given or QUALITY_DEFAULTS[format]
+    return 0 if format in {"png", "gif"} else given or QUALITY_DEFAULTS[format]
 
 
 def _colour(value: object) -> str:

@@ -22,6 +22,7 @@ from sluicegate.apps.images.pipeline import (
     PipelineSettings,
     try_in_bulk,
 )
+from sluicegate.apps.images.records import VariantRecord, decode, encode
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
@@ -234,7 +235,7 @@ def test_an_image_is_checked_after_its_time_and_costs_nothing_if_unchanged(tmp_p
         url = server.url("/a.png")
         first = await parts.image(url)
         parts.advance(HOUR_S - 1)
-        assert (await parts.image(url)) == first
+        assert (await parts.image(url)) == first._replace(made=False)
         assert server.asked["/a.png"] == 1
         parts.advance(2)
         assert (await parts.image(url)).digest == first.digest
@@ -297,7 +298,7 @@ KINDS = {
     "/none.png": (Page(status=404), "not_found", 300),
     "/down.png": (Page(status=500), "origin_down", 10),
     "/text.png": (Page(b"<html>"), "wrong_type", 300),
-    "/cut.png": (Page(picture(1)[:-40]), "corrupt", 7 * 86_400),
+    "/cut.png": (Page(picture(1)[:-40]), "corrupt", 3_600),
     "/there.png": (
         Page(status=302, headers={"Location": "http://169.254.169.254/"}),
         "forbidden",
@@ -326,7 +327,7 @@ def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, pa
 
 
 def test_a_failure_of_bytes_is_told_for_no_longer_than_its_url_has_them(tmp_path: Path) -> None:
-    """It was: seven days in all caches, and a merchant mends the image within the hour."""
+    """It was: seven days in all caches, and an origin mends the image within the hour."""
 
     async def story(server: OriginServer, parts: Parts) -> None:
         server.pages["/cut.png"] = Page(picture(1)[:-40])
@@ -607,3 +608,23 @@ def test_before_the_workers_the_least_critical_makes_room(tmp_path: Path) -> Non
         assert (await critical).width == 12
 
     run(tmp_path, story)
+
+
+def test_verdict_on_original_holds_for_every_size(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/cut.png"] = Page(picture(1)[:-40])
+        url = server.url("/cut.png")
+        for width in (16, 32, 64):
+            assert (await failure_of(parts, url, width)).kind == "corrupt"
+        assert len(parts.processor.done) == 1
+
+    run(tmp_path, story)
+
+
+def test_records_of_first_version_are_read() -> None:
+    record = VariantRecord("w=9", "an engine", "ab", size=7)
+    old = encode(record).replace(b'"v":2', b'"v":1')
+    assert old != encode(record)
+    assert decode(VariantRecord, old) == record
+    with pytest.raises(BadValue, match="versions up to 2"):
+        decode(VariantRecord, old.replace(b'"v":1', b'"v":3'))

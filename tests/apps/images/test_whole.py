@@ -237,6 +237,54 @@ def test_only_signed_urls_are_served_and_only_until_they_end(
         assert KEY not in server.log.read_text()
 
 
+def test_sign_key_without_callers_closes_all_but_images(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    origin.pages["/closed.png"] = Page(picture(31))
+    url = origin.url("/closed.png")
+    job = json.dumps({"images": [{"url": url, "spec": SPEC}]}).encode()
+    asked: list[tuple[str, str, bytes | None, dict[str, str]]] = [
+        ("POST", "/v1/prefetch", job, {"content_type": "application/json"}),
+        ("POST", "/v1/images", picture(32), {"content_type": "image/png"}),
+        ("GET", "/gallery", None, {}),
+        ("GET", f"/v1/near?url={url}", None, {}),
+        ("GET", "/v1/state", None, {}),
+    ]
+    with ImagesProcess(tmp_path, "--sign-key", KEY) as server:
+        assert server.get(signed_path(KEY, SPEC, url)).status == 200
+        for method, target, body, headers in asked:
+            found = server.get(target, method=method, body=body, **headers)
+            assert found.status == 403, target
+            assert b"add --access FILE or --token TOKEN" in found.body
+    # Controls: the same flags with --insecure, and with a token.
+    with ImagesProcess(tmp_path, "--sign-key", KEY, "--insecure") as server:
+        for method, target, body, headers in asked:
+            assert server.get(target, method=method, body=body, **headers).status != 403, target
+    with ImagesProcess(tmp_path, "--sign-key", KEY, "--token", "t" * 32) as server:
+        for method, target, body, headers in asked:
+            assert server.get(target, method=method, body=body, **headers).status == 401, target
+            named = {**headers, "authorization": "Bearer " + "t" * 32}
+            assert server.get(target, method=method, body=body, **named).status in {200, 404}
+
+
+def test_duration_of_requests_is_counted_by_outcome(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/timed.png"] = Page(picture(33))
+    name = "sluicegate_images_request_seconds_count"
+    outcomes = ("hit", "processed", "fallback", "error")
+
+    def counts() -> list[float]:
+        return [server.metric(name, outcome=one) for one in outcomes]
+
+    before = counts()
+    for _ in range(3):  # made, then twice from memory
+        assert server.image(origin.url("/timed.png")).status == 200
+    assert server.image(origin.url("/absent.png")).status == 404
+    assert server.image(origin.url("/timed.png"), "w=9,format=png").status == 200
+    assert [after - old for after, old in zip(counts(), before, strict=True)] == [2, 2, 0, 1]
+
+
 def test_it_ends_in_order_and_comes_back_with_all_it_had(
     tmp_path: Path, origin: OriginServer
 ) -> None:
@@ -287,9 +335,9 @@ def test_the_verbs_work_on_the_stores(tmp_path: Path, origin: OriginServer) -> N
     shown = command("report", "--html", str(page), *flags)
     assert b"5 URLs have 3 distinct originals" in shown.stdout
     assert b"they would be 2 more" in shown.stdout  # of five URLs with three originals
-    (merchant,) = (line for line in shown.stdout.splitlines() if b" 127.0.0.1 " in line)
-    assert merchant.split()[-3:-2] == [b"2"]
-    assert "By merchant" in page.read_text()
+    (owner,) = (line for line in shown.stdout.splitlines() if b" 127.0.0.1 " in line)
+    assert owner.split()[-3:-2] == [b"2"]
+    assert "By owner" in page.read_text()
     assert command("gc", *flags).returncode == 0
     wrong = command("import", str(catalogue), "--spec", SPEC, "--url-column", "link", *flags)
     assert (wrong.returncode, wrong.stdout) == (2, b"")

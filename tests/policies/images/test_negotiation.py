@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.contracts.image_spec import parse_spec
-from sluicegate.policies.images.negotiation import negotiate
+from sluicegate.policies.images.negotiation import animated_instead, negotiate
 
 CHROME = "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"
 OLD_SAFARI = "image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5"
@@ -40,3 +40,16 @@ def test_all_else_stays_and_the_quality_becomes_that_of_the_format() -> None:
     chosen = negotiate(spec, CHROME)
     assert chosen == parse_spec("w=9,h=7,fit=cover,crop=attention,bg=102030,format=webp")
     assert chosen.quality == 80
+
+
+@pytest.mark.parametrize(
+    ("chosen", "accept", "instead"),
+    [
+        ("avif", "image/avif,image/webp", "webp"),
+        ("avif", "image/avif", "auto"),
+        ("webp", "image/webp", ""),
+        ("auto", "*/*", ""),
+    ],
+)
+def test_animation_is_not_sent_as_avif(chosen: str, accept: str, instead: str) -> None:
+    assert animated_instead(chosen, accept) == instead

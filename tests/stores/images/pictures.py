@@ -96,3 +96,20 @@ def difference(one: Image.Image, other: Image.Image) -> float:
     assert one.size == other.size
     left = np.asarray(one.convert("RGB"), dtype=float)
     return float(np.abs(left - np.asarray(other.convert("RGB"), dtype=float)).mean())
+
+
+def interlaced(width: int, height: int) -> bytes:
+    """An interlaced gray PNG, in the seven passes of its specification."""
+    grey = np.asarray(picture(width, height, "L"))
+    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
+    passes.append((0, 1, 1, 2))
+    raw = b"".join(
+        b"\0" + row.tobytes() for x, y, dx, dy in passes for row in grey[y::dy, x::dx] if row.size
+    )
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 1)
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
+    chunks = [
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -149,7 +149,7 @@ def test_grey_and_deep_pictures_become_ordinary_ones() -> None:
     assert difference(found, picture(mode="L")) < 3
 
 
-def test_an_animation_shows_its_first_frame_and_its_pages_count() -> None:
+def test_pages_of_animation_count_against_source_pixels() -> None:
     data = pictures.animation()
     assert describe_image(data, LIMITS).pages == 6
     assert difference(shown(data, "format=png"), decode(data)) < 2
@@ -206,7 +206,7 @@ def test_the_same_picture_in_another_size_and_format_has_nearly_the_same_hash() 
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.95])
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", ["webp", "tiff", "avif"])
 def test_a_truncated_picture_is_refused(name: str, kept: float) -> None:
     data = SOURCES[name]
     assert process(data, "w=60")

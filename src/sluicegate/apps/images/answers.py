@@ -16,6 +16,7 @@ from sluicegate.doors.http.etags import ANY, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest, problem
 
 TAG_CHARS: Final = 32
+FRAMES: Final = b"x-image-frames"
 IF_MODIFIED_SINCE: Final = b"if-modified-since"
 CONDITIONS: Final = frozenset((IF_NONE_MATCH, IF_MODIFIED_SINCE, b"range"))
 _RANGE: Final = re.compile(rb"bytes=(\d{0,15})-(\d{0,15})")
@@ -34,6 +35,14 @@ def image_reply(
     )
     if image.last_modified:
         headers += ((b"last-modified", image.last_modified.encode("latin-1", "replace")),)
+    if image.original:
+        keys = (image.original[:TAG_CHARS], *image.owners)
+        headers += (
+            (b"surrogate-key", " ".join(keys).encode()),
+            (b"cache-tag", ",".join(keys).encode()),
+        )
+    if image.pages > 1:
+        headers += ((FRAMES, b"%d of %d" % (image.frames, image.pages)),)
     if negotiated:
         headers += ((b"vary", b"accept"),)
     if not CONDITIONS.isdisjoint(request.first):

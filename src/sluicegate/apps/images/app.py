@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from html import escape
 from typing import ClassVar, Final, final
 
 from sluicegate.apps.images import processors
 from sluicegate.apps.images.collect import Collected
+from sluicegate.apps.images.durations import RequestDurations
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
 from sluicegate.apps.images.looks import LookCounts
+from sluicegate.apps.images.owners import UPLOAD
 from sluicegate.apps.images.parts import ImageParts
-from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.report import (
     NearPairs,
     Report,
@@ -27,8 +29,10 @@ from sluicegate.apps.images.report import (
 )
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
+from sluicegate.apps.images.takedown import Takedown
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
@@ -36,16 +40,22 @@ from sluicegate.policies.images.negotiation import AUTO
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
+from sluicegate.telemetry.prometheus import (
+    MetricFamily,
+    MetricSample,
+    counter,
+    counters,
+    gauge,
+    histograms,
+)
 
 SAMPLES: Final = 60
 LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --alike` does all
+EPOCH_EVERY_S: Final = 1.0  # between two looks at whether something was taken down
 GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
 _MEANINGS: Final = {
-    "requests": "Images asked for, but for those served from memory.",
-    "fresh": "Requests whose URL needed no check.",
     "downloads": "Originals downloaded.",
     "uploads": "Originals sent.",
     "unchanged": "Checks that found an original unchanged.",
@@ -56,13 +66,6 @@ _MEANINGS: Final = {
     "failures_cached": "Requests answered by a remembered failure.",
     "stale": "Requests served an original whose origin could not be asked.",
     "mended": "Damaged blobs that were made again.",
-}
-_LOOKS: Final = {
-    "looked": "Originals compared with those that look like them.",
-    "alike": "Of these, originals that look like one that was there.",
-    "shared": "Requests served the variant of another original that looks alike.",
-    "passed_over": "Originals not compared for now, since too many waited.",
-    "failed": "Originals that could not be compared.",
 }
 
 
@@ -76,6 +79,9 @@ class ImagesApp(App[ImagesSettings]):
         super().__init__(settings, worker)
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
         self.collected: Collected | None = None
+        self.durations = RequestDurations()
+        pipeline = self.parts.pipeline
+        self.takedown = Takedown(self.parts.maps, self.clock, pipeline.forget)
         self._handlers: list[ImagesHandler] = []
         self._report: Report | None = None
         self._near: NearPairs | None = None
@@ -93,6 +99,7 @@ class ImagesApp(App[ImagesSettings]):
         self.parts.pipeline.bounds_since_us = await self.parts.maps.bounds_since_us(
             bounds, self.clock.now_us()
         )
+        self.background.start("takedowns", self._watch_takedowns)
         if self.settings.collect_every_s:
             self.background.start("collection", self._collect)
 
@@ -114,6 +121,8 @@ class ImagesApp(App[ImagesSettings]):
             site.access,
             site.hosts,
             self._gallery,
+            self.durations,
+            self.takedown,
         )
         self._handlers.append(handler)
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
@@ -187,10 +196,23 @@ class ImagesApp(App[ImagesSettings]):
                 for kind, count in self.parts.origin.failed.items()
             ],
         )
+        yield histograms(
+            "sluicegate_images_request_seconds",
+            "How long requests for images took, by outcome.",
+            self.durations.snapshot(),
+            _US,
+            "seconds",
+        )
         looks = self._looks()
         if looks is not None:
-            for name, meaning in _LOOKS.items():
-                yield counter(f"sluicegate_images_looks_{name}", meaning, getattr(looks, name))
+            yield counters(
+                "sluicegate_images_looks",
+                "Comparisons of originals by appearance, by result.",
+                [
+                    MetricSample("_total", (("result", result),), count)
+                    for result, count in asdict(looks).items()
+                ],
+            )
         room = self.parts.origin.room
         yield gauge("sluicegate_images_held_bytes", "Bytes that downloads hold.", room.used)
         yield counter(
@@ -336,6 +358,17 @@ class ImagesApp(App[ImagesSettings]):
     def _path(self, spec: str, source: str) -> str:
         keys = self.settings.sign_key
         return escape(signed_path(keys[0], spec, source) if keys else path_of(spec, source))
+
+    async def _watch_takedowns(self) -> None:
+        """Drop what is in memory when any process has removed something."""
+        epoch = await self.parts.maps.epoch()
+        while True:
+            await asyncio.sleep(EPOCH_EVERY_S)
+            with suppress(SluicegateError):  # the store is unreachable: read it the next time
+                now = await self.parts.maps.epoch()
+                if now != epoch:
+                    epoch = now
+                    self.parts.pipeline.forget_all()
 
     async def _collect(self) -> None:
         while True:

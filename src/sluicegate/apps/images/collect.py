@@ -33,7 +33,7 @@ from sluicegate.apps.images.contents import (
 )
 from sluicegate.apps.images.looks import forget_look
 from sluicegate.apps.images.maps import CONTENTS, LOOKS, ORPHANS, URLS, VARIANTS, ImageMaps
-from sluicegate.apps.images.pipeline import UPLOAD
+from sluicegate.apps.images.owners import UPLOAD
 from sluicegate.apps.images.records import (
     CONDEMNED,
     GONE,

@@ -20,7 +20,7 @@ examples:
   sluicegate images serve                              HTTP on 127.0.0.1:7060, files beside you
   sluicegate images fetch https://example.com/a.jpg w=400,format=webp --out a.webp
   sluicegate images stats                              what a running service did and saved
-  sluicegate images report --html report.html          what is stored, by merchant
+  sluicegate images report --html report.html          what is stored, by owner
   sluicegate images import catalogue.csv --spec w=400  every image of a catalogue, with progress
   sluicegate images gc --check                         read and verify every blob
   sluicegate images serve --help                       the flags of a verb, with examples
@@ -85,6 +85,18 @@ exit code: 0 every image is there; 1 some failed; 2 asked wrongly; 130 interrupt
 """
 
 
+REMOVE_EXAMPLES: Final = """\
+examples:
+  sluicegate images remove --url https://example.com/a.jpg --block --reason "notice 17"
+  sluicegate images remove --id SHA256             every URL that has this original
+  sluicegate images remove --owner shop-7          all images of an owner
+  sluicegate images remove --owner shop-7 --purge  make the variants again, keep the originals
+  sluicegate images remove --url https://example.com/a.jpg --unblock
+
+It works on the stores. Running services notice within a second. Collection deletes the bytes.
+"""
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -98,7 +110,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     stats = verb("stats", "show what a running service did and saved", STATS_EXAMPLES)
     add_address_flags(stats, SERVICE, "a token with the grant audit", "--at")
     stats.add_argument("--json", action="store_true", help="print JSON")
-    report = verb("report", "show what is stored and what was saved, by merchant", REPORT_EXAMPLES)
+    report = verb("report", "show stored images and savings, by owner", REPORT_EXAMPLES)
     report.add_argument("--html", metavar="FILE", default="", help="write a page with a picture")
     report.add_argument(
         "--alike", action="store_true", help="compare all originals, and show those that look alike"
@@ -109,9 +121,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     load.add_argument("file", metavar="CSV", help="a file with a column of URLs")
     load.add_argument("--spec", action="append", metavar="SPEC", help="a variant; several may be")
     load.add_argument("--url-column", default="url", metavar="NAME", help="(%(default)s)")
+    load.add_argument("--owner-column", default="", metavar="NAME", help="a column of owners")
     load.add_argument("--at-once", type=int, default=16, metavar="N", help="(%(default)s)")
     load.add_argument("--failures", default="", metavar="FILE", help="write what failed, as CSV")
-    for one in (fetch, report, collect, load):
+    remove = verb("remove", "remove images, and keep them away", REMOVE_EXAMPLES)
+    what = remove.add_mutually_exclusive_group(required=True)
+    what.add_argument("--url", default="", metavar="URL", help="the image at a URL")
+    what.add_argument("--id", default="", metavar="SHA256", help="an original by its hash")
+    what.add_argument("--owner", default="", metavar="NAME", help="all images of an owner")
+    remove.add_argument("--block", action="store_true", help="refuse the URL or hash from now on")
+    remove.add_argument("--unblock", action="store_true", help="let the URL or hash in again")
+    remove.add_argument("--purge", action="store_true", help="remove variants only")
+    remove.add_argument("--reason", default="", metavar="TEXT", help="why, for the audit")
+    for one in (fetch, report, collect, load, remove):
         add_flags(one, ImagesSettings)
 
 

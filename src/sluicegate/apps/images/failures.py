@@ -27,6 +27,7 @@ class FailureLifetimes:
     """For how long a failure is remembered, in seconds."""
 
     content_s: float = 7 * 86_400.0  # the bytes of an original cannot be made into this
+    corrupt_s: float = 3_600.0  # the same, but the bytes may be those of a download cut short
     missing_s: float = 300.0  # the origin answers with no image, or must not be asked
     origin_s: float = 10.0  # the origin does not answer as it should
     process_s: float = 60.0  # a worker gave up: too slow, too much memory
@@ -36,6 +37,7 @@ class FailureLifetimes:
 KINDS: Final[Mapping[str, FailureKind]] = {
     ImageErrorKind.NOT_FOUND: FailureKind(404),
     ImageErrorKind.FORBIDDEN: FailureKind(403),
+    ImageErrorKind.BLOCKED: FailureKind(451),
     ImageErrorKind.ORIGIN_DOWN: FailureKind(502, passing=True),
     ImageErrorKind.TIMEOUT: FailureKind(504, passing=True),
     ImageErrorKind.NO_MEMORY: FailureKind(503, passing=True),
@@ -44,6 +46,12 @@ _OF_CONTENT: Final = FailureKind(422)
 # What says as much of our bounds as of an image: with others it is found out anew.
 OF_BOUNDS: Final = frozenset(
     (ImageErrorKind.TOO_LARGE, ImageErrorKind.TOO_SMALL, ImageErrorKind.FORBIDDEN)
+)
+
+
+# These do not depend on the size or format that is requested: one verdict for each original.
+OF_ORIGINAL: Final = frozenset(
+    (ImageErrorKind.CORRUPT, ImageErrorKind.WRONG_TYPE, ImageErrorKind.TOO_SMALL)
 )
 
 
@@ -74,6 +82,10 @@ def lifetime_us(name: str, lifetimes: FailureLifetimes, *, of_origin: bool) -> i
     passing = kind_of(name).passing
     if of_origin:
         seconds = lifetimes.origin_s if passing else lifetimes.missing_s
+    elif passing:
+        seconds = lifetimes.process_s
+    elif name == ImageErrorKind.CORRUPT:
+        seconds = min(lifetimes.corrupt_s, lifetimes.content_s)
     else:
-        seconds = lifetimes.process_s if passing else lifetimes.content_s
+        seconds = lifetimes.content_s
     return int(seconds * 1e6)

@@ -16,9 +16,11 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
+from sluicegate.apps.images.durations import ERROR, FALLBACK, HIT, PROCESSED, RequestDurations
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
+from sluicegate.apps.images.owners import check_owner
 from sluicegate.apps.images.pipeline import (
     Image,
     ImagePipeline,
@@ -27,27 +29,33 @@ from sluicegate.apps.images.pipeline import (
     try_in_bulk,
 )
 from sluicegate.apps.images.processors import read_spec
-from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.settings import CLOSED, ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
+from sluicegate.apps.images.takedown import Takedown
+from sluicegate.apps.images.takedown_routes import SCHEMAS as TAKEDOWN_SCHEMAS
+from sluicegate.apps.images.takedown_routes import TakedownRoutes
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
-from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, criticality_of
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.identity import NOBODY
 from sluicegate.doors.http.message import HttpReply, HttpRequest, json_bytes, json_reply, problem
 from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
-from sluicegate.policies.images.negotiation import best_format
+from sluicegate.policies.images.negotiation import animated_instead, best_format
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
 ACCEPT: Final = b"accept"
+OWNER: Final = b"x-image-owner"
+FALLBACK_HEADER: Final = (b"x-image", b"fallback")  # of an answer with another image
 LAST_MODIFIED: Final = b"last-modified"
 SECONDS_MAX: Final = 10**12
 _HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
@@ -58,6 +66,7 @@ _HTML: Final = b"text/html; charset=utf-8"
 _UPLOADS: Final = ("image/*", "application/octet-stream")
 
 SCHEMAS: Final = {
+    **TAKEDOWN_SCHEMAS,
     "Uploaded": fields(
         {
             "id": text("What stands for it in /img/{spec}/{id}: the SHA-256 of its bytes."),
@@ -87,6 +96,7 @@ class _Wanted(NamedTuple):
     url: str
     accept: str
     modified: str
+    owner: str = ""
 
 
 @final
@@ -116,12 +126,17 @@ class ImagesHandler(HttpHandler):
         access: Access,
         hosts: frozenset[str] | None,
         gallery: Callable[[], Awaitable[str]],
+        durations: RequestDurations,
+        takedown: Takedown,
     ) -> None:
         super().__init__(access, hosts)
         self.settings = settings
         self.hot: LruTtl[_Found] = LruTtl(settings.hot_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
         self.hot_hits = 0
         self.unsigned = 0
+        self._durations = durations
+        self._takedown = TakedownRoutes(takedown, self._is_named)
+        self._closed = settings.closed_to_anonymous
         self._pipeline = pipeline
         self._clock = clock
         self._gallery = gallery
@@ -144,6 +159,7 @@ class ImagesHandler(HttpHandler):
         )
         return (
             *foreign,
+            *self._takedown.routes(),
             Route(
                 "GET",
                 PREFIX + "{spec}/{+source}",
@@ -162,6 +178,7 @@ class ImagesHandler(HttpHandler):
                     Parameter("sig", "The signature, if the service asks for one.", TEXT),
                     Parameter("expires", "When it ends, seconds since the epoch.", whole(0)),
                     Parameter("Last-Modified", "Of a version you know of.", TEXT, "header"),
+                    Parameter("X-Image-Owner", "On whose behalf it is stored.", TEXT, "header"),
                 ),
                 name="image",
             ),
@@ -173,6 +190,9 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("It is stored, durably.", "Uploaded")},
                 grant=Grant.UPLOAD,
                 content_types=_UPLOADS,
+                parameters=(
+                    Parameter("X-Image-Owner", "On whose behalf it is stored.", TEXT, "header"),
+                ),
                 name="upload",
             ),
             Route(
@@ -209,6 +229,12 @@ class ImagesHandler(HttpHandler):
             ),
         )
 
+    def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
+        """Signatures protect images alone: without callers, all else is denied."""
+        if self._closed and route.grant is not None:
+            return problem(403, "Forbidden", CLOSED)
+        return super().authorize(route, request, identity)
+
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """A failure of an image has a reply of its own."""
         if isinstance(error, NoImageError):
@@ -234,22 +260,36 @@ class ImagesHandler(HttpHandler):
     def _serve(
         self, spec: str, url: str, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
+        begun_us = self._clock.now_us()
         accept = request.header(ACCEPT).decode("latin-1")
         modified = request.header(LAST_MODIFIED)
-        if not modified:
-            now_us = self._clock.now_us()
-            state, found = self.hot.get(self._hot_key(accept, spec, url), now_us, 0.0)
-            if state == FRESH and found is not None and self._is_good(found, now_us):
+        if not modified and OWNER not in request.first:
+            state, found = self.hot.get(self._hot_key(accept, spec, url), begun_us, 0.0)
+            if state == FRESH and found is not None and self._is_good(found, begun_us):
                 self.hot_hits += 1
                 if CONDITIONS.isdisjoint(request.first):
-                    return self._hot_reply(found, request, now_us)
-                return self._reply(found, request, now_us)
-        wanted = _Wanted(spec, url, accept, modified.decode("latin-1"))
-        return self._load(wanted, request, by)
+                    reply = self._hot_reply(found, request, begun_us)
+                else:
+                    reply = self._reply(found, request, begun_us)
+                self._durations.add(HIT, self._clock.now_us() - begun_us)
+                return reply
+        owner = self._owner(request, by)
+        wanted = _Wanted(spec, url, accept, modified.decode("latin-1"), owner)
+        return self._load(wanted, request, by, begun_us)
 
-    async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
-        found = await self._ask(wanted, self._request(request, by, wanted.url))
-        return self._reply(found, request, self._clock.now_us())
+    async def _load(
+        self, wanted: _Wanted, request: HttpRequest, by: Identity, begun_us: int
+    ) -> HttpReply:
+        outcome = ERROR
+        try:
+            found = await self._ask(wanted, self._request(request, by, wanted.url))
+            reply = self._reply(found, request, self._clock.now_us())
+            outcome = PROCESSED if found.image.made else HIT
+            if FALLBACK_HEADER in reply.headers:
+                outcome = FALLBACK
+        finally:
+            self._durations.add(outcome, self._clock.now_us() - begun_us)
+        return reply
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)
@@ -257,7 +297,10 @@ class ImagesHandler(HttpHandler):
         epoch = self.hot.begin(key)
         slot = slot_of(wanted.url)
         change = self._pipeline.changes[slot]
-        image = await self._pipeline.image(wanted.url, spec, request, wanted.modified)
+        image = await self._pipeline.image(wanted.url, spec, request, wanted.modified, wanted.owner)
+        other = animated_instead(spec.format, wanted.accept)
+        if negotiated and image.frames < image.pages and other:
+            image = await self._pipeline.image(wanted.url, spec.with_format(other), request)
         found = _Found(image, negotiated, slot, change)
         size = len(image.data) + len(key) + _REPLY_BYTES
         now_us = self._clock.now_us()
@@ -303,7 +346,8 @@ class ImagesHandler(HttpHandler):
     async def _upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         if not body:
             raise BadValue("body", "nothing", "send the bytes of an image")
-        upload = await self._pipeline.upload(body, self._request(request, by, "upload"))
+        owner = self._owner(request, by)
+        upload = await self._pipeline.upload(body, self._request(request, by, "upload"), owner)
         return json_reply({"id": upload.id, "bytes": upload.size, "known": upload.known})
 
     def _prefetch(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
@@ -312,7 +356,8 @@ class ImagesHandler(HttpHandler):
         images = list_of(sent.get("images", []), "images", most, "--prefetch-max")
         if not images:
             raise BadValue("images", images, "give one at least")
-        accept = request.header(b"accept").decode("latin-1")
+        accept = request.header(ACCEPT).decode("latin-1")
+        owner = self._owner(request, by)
         wanted: list[_Wanted] = []
         for number, one in enumerate(images):
             where = f"images[{number}]"
@@ -320,7 +365,7 @@ class ImagesHandler(HttpHandler):
             url = text_of(found.get("url"), at(where, "url"), URL_CHARS_MAX)
             spec = text_of(found.get("spec"), at(where, "spec"), URL_CHARS_MAX)
             read_spec(spec, self.settings, accept)
-            wanted.append(_Wanted(spec, url, accept, ""))
+            wanted.append(_Wanted(spec, url, accept, "", owner))
         return HttpReply(200, b"", _LINES, pieces=self._make_all(wanted, by))
 
     async def _make_all(
@@ -392,6 +437,19 @@ class ImagesHandler(HttpHandler):
 
     async def _show_gallery(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return HttpReply(200, (await self._gallery()).encode(), _HTML)
+
+    def _is_named(self, by: Identity) -> bool:
+        """Whether a caller has authenticated, or need not."""
+        return self.settings.insecure or by not in (NOBODY, self.access.anonymous)
+
+    def _owner(self, request: HttpRequest, by: Identity) -> str:
+        """The owner that a caller names; `Forbidden` for an anonymous caller."""
+        named = request.header(OWNER).decode("latin-1")
+        if not named:
+            return ""
+        if not self._is_named(by):
+            raise Forbidden(by.name, "x-image-owner, which needs an authenticated caller")
+        return check_owner("x-image-owner", named)
 
     def _request(self, request: HttpRequest, by: Identity, key: str) -> Request:
         """What the policies judge by: a class no higher than the caller may claim."""

@@ -146,7 +146,8 @@ class Looks:
 
     async def is_there(self, digest: str) -> bool:
         """Whether an original can still be read."""
-        return is_referable((await self._maps.content(digest)).record)
+        known = await self.look_of(digest) is not None  # a removed image is not
+        return known and is_referable((await self._maps.content(digest)).record)
 
     def note(self, digest: str, url: str) -> None:
         """Have it looked at when there is time."""

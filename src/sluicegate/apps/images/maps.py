@@ -15,6 +15,7 @@ from sluicegate.apps.images.records import (
     BoundsRecord,
     ContentRecord,
     R,
+    Record,
     UrlRecord,
     VariantRecord,
     decode,
@@ -29,7 +30,10 @@ VARIANTS: Final = "images/variants"
 ORPHANS: Final = "images/orphans"
 LOOKS: Final = "images/looks"
 BOUNDS: Final = "images/bounds"
+BLOCKS: Final = "images/blocks"
+TAKEDOWNS: Final = "images/takedowns"
 _BOUNDS_PLACE: Final = (b"bounds", b"")
+_EPOCH_PLACE: Final = (b"epoch", b"")
 WALKED_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
@@ -55,7 +59,7 @@ class ImageMaps:
 
     async def put_url(self, record: UrlRecord) -> None:
         """Durable when it returns."""
-        await self._put(URLS, url_place(record.url), encode(record))
+        await self.put(URLS, url_place(record.url), record)
 
     async def variant(self, original: str, engine: str, spec: str) -> VariantRecord | None:
         """What is known of a variant of this original."""
@@ -65,7 +69,7 @@ class ImageMaps:
     async def put_variant(self, original: str, record: VariantRecord) -> None:
         """Durable when it returns."""
         place = variant_place(original, record.engine, record.spec)
-        await self._put(VARIANTS, place, encode(record))
+        await self.put(VARIANTS, place, record)
 
     async def swap_variant(
         self, original: str, before: VariantRecord, record: VariantRecord
@@ -79,7 +83,7 @@ class ImageMaps:
         record = _decoded(BoundsRecord, await self.read(BOUNDS, _BOUNDS_PLACE))
         if record is None or record.bounds != bounds:
             record = BoundsRecord(bounds, now_us)
-            await self._put(BOUNDS, _BOUNDS_PLACE, encode(record))
+            await self.put(BOUNDS, _BOUNDS_PLACE, record)
         return record.since_us
 
     async def content(self, digest: str) -> Stored:
@@ -112,8 +116,25 @@ class ImageMaps:
         """The value at a place."""
         return (await settled(self.engine.read(space, (place,))))[0]
 
-    async def _put(self, space: str, place: Place, value: bytes) -> None:
-        await self.engine.write([Change(space, *place, value)])
+    async def put(self, space: str, place: Place, record: Record) -> None:
+        """Durable when it returns."""
+        await self.engine.write([Change(space, *place, encode(record))])
+
+    async def is_blocked(self, url: str, content: str) -> bool:
+        """Whether a URL or a hash was taken down, and is refused."""
+        places = [block_place("url", url)]
+        if content:
+            places.append(block_place("id", content))
+        return any(one is not None for one in await settled(self.engine.read(BLOCKS, places)))
+
+    async def epoch(self) -> int:
+        """When something was removed last, by any process."""
+        raw = await self.read(TAKEDOWNS, _EPOCH_PLACE)
+        return 0 if raw is None else int(raw)
+
+    async def raise_epoch(self, now_us: int) -> None:
+        """Have every process drop the images that it keeps in memory."""
+        await self.engine.write([Change(TAKEDOWNS, *_EPOCH_PLACE, b"%d" % now_us)])
 
 
 async def settled(answer: MaybeAwaitable[T]) -> T:
@@ -124,6 +145,11 @@ async def settled(answer: MaybeAwaitable[T]) -> T:
 def url_place(url: str) -> Place:
     """Where a URL's record is."""
     return sha256(url.encode()).digest(), b""
+
+
+def block_place(kind: str, value: str) -> Place:
+    """Where the block of a URL or a hash is."""
+    return sha256(f"{kind}\n{value}".encode()).digest(), b""
 
 
 def content_place(digest: str) -> Place:

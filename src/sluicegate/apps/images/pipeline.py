@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, final
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import (
     OF_BOUNDS,
+    OF_ORIGINAL,
     FailureLifetimes,
     NoImageError,
     kind_of,
@@ -35,6 +36,7 @@ from sluicegate.apps.images.failures import (
 from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
+from sluicegate.apps.images.owners import UPLOAD, owners_of, with_owner
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.command_line.text import clip
@@ -56,13 +58,14 @@ from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
 _log: Final = logging.getLogger("sluicegate.images")
-UPLOAD: Final = "upload:"
 ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 BULK_TRIES: Final = 8
 BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
 BULK_WAIT_US_MAX: Final = 5_000_000
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
+BLOCKED_US: Final = 60_000_000  # that others may keep the answer that an image is blocked
+VERDICT: Final = "original"  # instead of a specification: what is wrong with the original itself
 T = TypeVar("T")
 _PLACEHOLDER_SPEC: Final = parse_spec(PLACEHOLDER)
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
@@ -103,6 +106,10 @@ class Image(NamedTuple):
     took_us: int  # to process it, once
     original: str
     spec: str
+    frames: int = 1
+    pages: int = 1  # frames or pages of the original
+    made: bool = False  # just now
+    owners: tuple[str, ...] = ()
 
 
 class _Variant(NamedTuple):
@@ -208,8 +215,10 @@ class ImagePipeline:
                 maps, contents, clock, self._describe, distance=distance, shares=near == "share"
             )
 
-    async def image(self, url: str, spec: ImageSpec, request: Request, modified: str = "") -> Image:
-        """The variant of what is at this URL, or of an upload.
+    async def image(
+        self, url: str, spec: ImageSpec, request: Request, modified: str = "", owner: str = ""
+    ) -> Image:
+        """Return the variant of the image at this URL, or of an upload, stored for `owner`.
 
         `modified` is a Last-Modified that the caller knows of. Raise `NoImageError` where there is
         none, and `Refused` where there is no room to find out.
@@ -217,7 +226,7 @@ class ImagePipeline:
         self.counts.requests += 1
         force = False
         for _ in range(_MENDED_MAX + 1):
-            record = await self._resolve(url, request, modified, force)
+            record = await self._resolve(url, request, modified, force, owner)
             try:
                 return await self._variant(record, spec, request)
             except _DamagedError:
@@ -249,12 +258,15 @@ class ImagePipeline:
         """Who waits for a download or a variant that another one asked for."""
         return {"urls": self._urls.stats(), "variants": self._variants.stats()}
 
-    async def upload(self, data: bytes, request: Request) -> ImageUpload:
+    async def upload(self, data: bytes, request: Request, owner: str = "") -> ImageUpload:
         """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
         if sniff_image(data[:HEAD_BYTES]) is None:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         self.counts.uploads += 1
         content = await self.contents.store(data)
+        name = UPLOAD + content.digest
+        if await self.maps.is_blocked(name, content.digest):
+            raise self._blocked()
         self.contents.keep(content.digest, data)
         if content.known and await self.contents.read(*content[:3]) is None:
             content = await self.contents.store(data, again=True)
@@ -262,19 +274,27 @@ class ImagePipeline:
             self.counts.duplicates += 1
             self.counts.saved_bytes += len(data)
         now_us = self._clock.now_us()
-        name = UPLOAD + content.digest
-        await self.maps.put_url(
-            UrlRecord(name, content.digest, checked_us=now_us, changed_us=now_us)
+        before = await self.maps.url(name) or UrlRecord(name)
+        record = UrlRecord(
+            name, content.digest, checked_us=now_us, changed_us=now_us, owners=before.owners
         )
+        await self.maps.put_url(with_owner(record, owner))
         return ImageUpload(content.digest, content.size, content.known)
 
     # URLs.
 
-    async def _resolve(self, url: str, request: Request, modified: str, force: bool) -> UrlRecord:
+    async def _resolve(
+        self, url: str, request: Request, modified: str, force: bool, owner: str
+    ) -> UrlRecord:
         """The record of a URL, checked lately enough, that has a content."""
         url = normal_url(url)
         record = await self.maps.url(url)
         now_us = self._clock.now_us()
+        content = "" if record is None else record.content
+        if url.startswith(UPLOAD):
+            content = url.removeprefix(UPLOAD)
+        if await self.maps.is_blocked(url, content):
+            raise self._blocked()
         if record is None or force or not self._is_fresh(record, now_us, modified):
             if url.startswith(UPLOAD):
                 if record is not None:
@@ -287,6 +307,10 @@ class ImagePipeline:
             )
         else:
             self.counts.fresh += 1
+        named = with_owner(record, owner)
+        if named is not record and not record.failure:
+            record = named
+            await self.maps.put_url(record)
         if not record.content:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
@@ -327,6 +351,11 @@ class ImagePipeline:
                 record = await self._downloaded(url, before, download, force)
             finally:
                 download.held.free()
+        if before is not None:
+            record = record._replace(owners=before.owners)
+        if record.content and await self.maps.is_blocked(url, record.content):
+            why = ImageFailure(ImageErrorKind.BLOCKED, "it was taken down")
+            record = self._failed(url, None, why)
         await self.maps.put_url(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1
@@ -359,6 +388,18 @@ class ImagePipeline:
             self.counts.saved_bytes += content.size
         return UrlRecord(url, content.digest, *validators, now_us, changed_us)
 
+    def _blocked(self) -> NoImageError:
+        until_us = self._clock.now_us() + BLOCKED_US
+        return NoImageError(ImageErrorKind.BLOCKED, "it was taken down", until_us)
+
+    def forget(self, url: str) -> None:
+        """Drop what is kept in memory of this URL."""
+        self.changes[slot_of(url)] += 1
+
+    def forget_all(self) -> None:
+        """Drop what is kept in memory of every URL."""
+        self.changes = [one + 1 for one in self.changes]
+
     def _failed(self, url: str, before: UrlRecord | None, error: ImageFailure) -> UrlRecord:
         """A failure that passes leaves what there was; one that stays replaces it."""
         self.counts.add_failure(error.kind)
@@ -375,10 +416,11 @@ class ImagePipeline:
         original, text = url.content, spec.canonical()
         if self.looks is not None and self.looks.shares:
             original = await self._shared(url, text, request)
-        record = await self.maps.variant(original, self.processor.engine, text)
+        record = await self._look_up(original, text)
         data: bytes | None = None
         key = f"{original} {text}"
-        if record is None or not self._holds(record):
+        made = record is None
+        if record is None:
             if self.looks is not None and not self.looks.shares:
                 self.looks.note(original, url.url)
             record, data = await self._variants.share(
@@ -423,6 +465,10 @@ class ImagePipeline:
             record.took_us,
             original,
             text,
+            record.frames,
+            record.pages,
+            made,
+            owners_of(url),
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:
@@ -430,10 +476,16 @@ class ImagePipeline:
         since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
         return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
 
-    def _holds(self, record: VariantRecord | None) -> bool:
-        """Whether it says what comes of a variant, and not that a failure is over."""
-        if record is None:
-            return False
+    async def _look_up(self, original: str, text: str) -> VariantRecord | None:
+        """The variant, or the failure of it or of its original that still holds; else None."""
+        for spec in (text, VERDICT):
+            record = await self.maps.variant(original, self.processor.engine, spec)
+            if record is not None and self._holds(record):
+                return record
+        return None
+
+    def _holds(self, record: VariantRecord) -> bool:
+        """Whether it has a variant, or a failure that is not over yet."""
         if not record.failure:
             return True
         if record.failure in OF_BOUNDS and record.at_us < self.bounds_since_us:
@@ -446,7 +498,7 @@ class ImagePipeline:
         assert looks is not None
         look = await looks.look_of(own)
         first = own if look is None else look.same_as or own
-        if self._holds(await self.maps.variant(first, self.processor.engine, text)):
+        if await self._look_up(first, text) is not None:
             looks.counts.shared += first != own
             return first
         if look is None:
@@ -473,9 +525,9 @@ class ImagePipeline:
     ) -> _Variant:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
-        record = await self.maps.variant(original, engine, text)
-        # Another request may have made it meanwhile; a failure whose time is over is no result.
-        if record is not None and not again and self._holds(record):
+        # Another request may have made it meanwhile.
+        record = None if again else await self._look_up(original, text)
+        if record is not None:
             return _Variant(record)
         data: bytes | None = None
         try:
@@ -486,8 +538,9 @@ class ImagePipeline:
                 _log.warning("%s of %s: %s", text, clip(request.key), error)
             now_us = self._clock.now_us()
             until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=False)
+            judged = VERDICT if error.kind in OF_ORIGINAL else text
             record = VariantRecord(
-                text, engine, at_us=now_us, failure=error.kind, detail=error.detail,
+                judged, engine, at_us=now_us, failure=error.kind, detail=error.detail,
                 until_us=until,
             )  # fmt: skip
         else:
@@ -497,6 +550,7 @@ class ImagePipeline:
             record = VariantRecord(
                 text, engine, content.digest, content.generation, content.size,
                 made.media_type, made.width, made.height, took_us, now_us,
+                frames=made.frames, pages=made.pages,
             )  # fmt: skip
         await self.maps.put_variant(original, record)
         return _Variant(record, data)

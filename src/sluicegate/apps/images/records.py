@@ -2,7 +2,8 @@
 
 A record is a JSON object with the version of its form in `v`. A reader refuses a version that it
 does not know, so an older build never guesses at what a newer one wrote; a new field is a new
-version. Times are microseconds since the epoch.
+version. Older versions are read: fields that they lack have their defaults. Times are microseconds
+since the epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import encode_json, parse_object
 
-VERSION: Final = 1
+VERSION: Final = 2
+READ: Final = (1, 2)
 LIVE: Final = "live"
 CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
 GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
@@ -33,6 +35,7 @@ class UrlRecord(NamedTuple):
     failure: str = ""  # the kind; empty is none
     detail: str = ""
     until_us: int = 0  # that the failure holds
+    owners: str = ""  # separated by spaces; none is the host of the URL. Since version 2
 
 
 class ContentRecord(NamedTuple):
@@ -61,6 +64,8 @@ class VariantRecord(NamedTuple):
     detail: str = ""
     until_us: int = 0
     placeholder: str = ""
+    frames: int = 1  # since version 2
+    pages: int = 1  # of the original, since version 2
 
 
 class LookRecord(NamedTuple):
@@ -82,8 +87,44 @@ class BoundsRecord(NamedTuple):
     since_us: int
 
 
-Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord"
-R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord, BoundsRecord)
+class BlockRecord(NamedTuple):
+    """A blocked URL or hash, the caller that blocked it, and the reason."""
+
+    kind: str
+    value: str
+    by: str
+    at_us: int
+    reason: str = ""
+
+
+class TakedownRecord(NamedTuple):
+    """One call that removed, purged or unblocked: the audit of it."""
+
+    at_us: int
+    by: str
+    action: str
+    kind: str
+    value: str
+    urls: int = 0
+    variants: int = 0
+    blocked: bool = False
+    reason: str = ""
+
+
+Record: TypeAlias = (
+    "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord | BlockRecord"
+    " | TakedownRecord"
+)
+R = TypeVar(
+    "R",
+    UrlRecord,
+    ContentRecord,
+    VariantRecord,
+    LookRecord,
+    BoundsRecord,
+    BlockRecord,
+    TakedownRecord,
+)
 
 
 def encode(record: Record) -> bytes:
@@ -98,7 +139,7 @@ def decode(kind: type[R], data: bytes) -> R:
     """The record that was stored."""
     fields = parse_object(data, "the stored record")
     version = fields.pop("v", None)
-    if version != VERSION:
-        remedy = f"this build reads version {VERSION}: start the build that wrote it"
+    if version not in READ:
+        remedy = f"this build reads versions up to {VERSION}: start the build that wrote it"
         raise BadValue("the stored record's version", version, remedy)
     return kind(**fields)

@@ -1,14 +1,15 @@
 """Report: what is stored, for whom, and what was saved by storing and processing it once.
 
-A merchant is the host of its URLs; what was uploaded is `uploads`. All of it is counted from the
-maps, in one walk, so it is right after any restart. Content that several merchants have is stored
-once and counted for each of them; the sum over merchants is what would be stored without sharing.
+An image counts for its first owner (`owners.py`), by default the host of its URL. All of it is
+counted from the maps, in one walk, so it is right after any restart. Content that several owners
+have is stored once and counted for each of them; the sum over owners is what would be stored
+without sharing.
 Likewise with variants: they are made once for a content, and were it not shared they would be made
 for each of its URLs, which are so many calls and so much time that are saved.
 
 Which content is whose is found by sorting rows of digests in a temporary file (`sorted_rows.py`),
 so memory does not grow with the store: 48 bytes of the disk for each URL, content and variant,
-20 MB of memory, and the first `MERCHANTS_MAX` merchants; the others are counted together.
+20 MB of memory, and the first `OWNERS_MAX` owners; the others are counted together.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from sluicegate.apps.images.collect import YIELD_EVERY, Progress, no_progress
 from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import CONTENTS, URLS, VARIANTS, ImageMaps
-from sluicegate.apps.images.pipeline import UPLOAD
+from sluicegate.apps.images.owners import owners_of
 from sluicegate.apps.images.records import (
     GONE,
     ContentRecord,
@@ -47,15 +47,14 @@ from sluicegate.command_line.page import (
 )
 from sluicegate.command_line.text import counted, duration, percent, size
 
-UPLOADS: Final = "uploads"
-OTHERS: Final = "other hosts"
-MERCHANTS_MAX: Final = 10_000
-MERCHANTS_SHOWN: Final = 20
+OTHERS: Final = "other owners"
+OWNERS_MAX: Final = 10_000
+OWNERS_SHOWN: Final = 20
 PAIRS_SHOWN: Final = 20
 VARIANTS_SHOWN: Final = 12  # of an original
 _DIGEST: Final = 32
 # A row is a digest, what it says of it, and a number: the size of a content, how long a variant
-# took to make, or a merchant's.
+# took to make, or the number of an owner.
 _STORED, _MADE, _HAD = b"\0", b"\1", b"\2"
 _WIDTH: Final = _DIGEST + 1 + 8
 STYLE: Final = """
@@ -80,8 +79,8 @@ STYLE: Final = """
 
 
 @dataclass
-class Merchant:
-    """What one merchant has."""
+class OwnerCounts:
+    """Totals of one owner."""
 
     urls: int = 0
     failed: int = 0
@@ -114,7 +113,7 @@ class StoredSample(NamedTuple):
 class Report:
     """All of it."""
 
-    merchants: dict[str, Merchant] = field(default_factory=dict)
+    owners: dict[str, OwnerCounts] = field(default_factory=dict)
     originals: int = 0
     bytes_asked: int = 0
     bytes_originals: int = 0
@@ -129,7 +128,7 @@ class Report:
     @property
     def urls(self) -> int:
         """URLs and uploads with a content."""
-        return sum(one.urls - one.failed for one in self.merchants.values())
+        return sum(one.urls - one.failed for one in self.owners.values())
 
     @property
     def bytes_saved(self) -> int:
@@ -275,14 +274,13 @@ def _row(digest: bytes, what: bytes, number: int) -> bytes:
 
 
 def _count_url(report: Report, record: UrlRecord) -> str:
-    """Count a URL for its merchant; the name of that."""
-    uploaded = record.url.startswith(UPLOAD)
-    name = UPLOADS if uploaded else urlsplit(record.url).hostname or ""
-    if name not in report.merchants and len(report.merchants) >= MERCHANTS_MAX:
+    """Count a URL for its first owner, and return the name."""
+    name = owners_of(record)[0]
+    if name not in report.owners and len(report.owners) >= OWNERS_MAX:
         name = OTHERS
-    merchant = report.merchants.setdefault(name, Merchant())
-    merchant.urls += 1
-    merchant.failed += not record.content
+    owner = report.owners.setdefault(name, OwnerCounts())
+    owner.urls += 1
+    owner.failed += not record.content
     return name
 
 
@@ -299,12 +297,12 @@ def _count_content(report: Report, names: Sequence[str], rows: Iterator[bytes]) 
             made_us += count * number
         else:
             urls += count
-            merchant = report.merchants[names[number]]
-            merchant.contents += 1
-            merchant.bytes_asked += size * count
-            merchant.bytes_stored += size
-            merchant.spared += made * (count - 1)
-            merchant.spared_us += made_us * (count - 1)
+            owner = report.owners[names[number]]
+            owner.contents += 1
+            owner.bytes_asked += size * count
+            owner.bytes_stored += size
+            owner.spared += made * (count - 1)
+            owner.spared_us += made_us * (count - 1)
     if urls:
         report.originals += 1
         report.bytes_originals += size
@@ -313,8 +311,8 @@ def _count_content(report: Report, names: Sequence[str], rows: Iterator[bytes]) 
         report.spared_us += made_us * (urls - 1)
 
 
-def merchant_rows(report: Report) -> list[tuple[str, ...]]:
-    """A row for each merchant, the largest first."""
+def owner_rows(report: Report) -> list[tuple[str, ...]]:
+    """A row for each owner, the largest first."""
     return [
         (
             name,
@@ -331,12 +329,12 @@ def merchant_rows(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def _largest_first(report: Report) -> list[tuple[str, Merchant]]:
-    return sorted(report.merchants.items(), key=lambda one: (-one[1].bytes_asked, one[0]))
+def _largest_first(report: Report) -> list[tuple[str, OwnerCounts]]:
+    return sorted(report.owners.items(), key=lambda one: (-one[1].bytes_asked, one[0]))
 
 
 HEAD: Final = (
-    "merchant",
+    "owner",
     "URLs",
     "failed",
     "contents",
@@ -358,7 +356,7 @@ def report_page(
     tile: Callable[[str, str], str] | None = None,
 ) -> str:
     """The report as a page; `tiles` are pictures of originals, as HTML."""
-    rows = merchant_rows(report)
+    rows = owner_rows(report)
     drawn = [
         (
             name,
@@ -367,25 +365,25 @@ def report_page(
                 BarSegment("saved", "saved", one.bytes_asked - one.bytes_stored),
             ),
         )
-        for name, one in _largest_first(report)[:MERCHANTS_SHOWN]
+        for name, one in _largest_first(report)[:OWNERS_SHOWN]
     ]
     body = [
         f"<h1>{escape_name(title)}</h1>",
         *(f"<p>{escape_words(sentence)}</p>" for sentence in (*report.sentences(), *words)),
         section(
-            "By merchant",
+            "By owner",
             quiet(
                 "Bytes of all its URLs: those that are stored, and those of copies. Calls and "
                 "time: to make the variants of each copy."
             ),
-            f'<div class="bars">{bar_chart("Bytes by merchant", drawn, size)}</div>',
+            f'<div class="bars">{bar_chart("Bytes by owner", drawn, size)}</div>',
             color_key((("kept", "stored"), ("saved", "saved"))),
             table(
                 HEAD[:1],
                 HEAD[1:],
                 [
                     row(cell(escape_name(name), "name"), *map(number, rest))
-                    for name, *rest in rows[:MERCHANTS_SHOWN]
+                    for name, *rest in rows[:OWNERS_SHOWN]
                 ],
             ),
         ),

@@ -24,6 +24,10 @@ from sluicegate.service.settings import (
 SERVICE: Final = "http://127.0.0.1:7060"
 LISTEN_DEFAULT: Final = "127.0.0.1:7060"
 KEY_CHARS_MIN: Final = 16
+CLOSED: Final = (
+    "--sign-key protects images only; add --access FILE or --token TOKEN for everything else, "
+    "or --insecure to leave it open"
+)
 RU_MAX: Final = 1 << 30
 PROCESSES_MAX: Final = 256
 _DAY_S: Final = 86_400.0
@@ -300,6 +304,11 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
             if self.sign_key and not keys[name]:
                 remedy = f"give --{name}-key too, or its URLs need no signature"
                 raise BadValue("--foreign-urls", name, remedy)
+
+    @property
+    def closed_to_anonymous(self) -> bool:
+        """Whether all but signed images is denied: there are signatures, and no callers."""
+        return bool(self.sign_key) and not (self.access or self.token or self.insecure)
 
     def quotas(self) -> dict[str, int]:
         """Request units a second by caller, for those that are named."""

@@ -93,7 +93,7 @@ class PixelUnits:
     def measure(self, request: Request, made: Processed, service_us: int) -> None:
         """Say what it was, before its permit ends."""
         form = made.media_type.removeprefix("image/")
-        pixels = pixel_cost(made.source_pixels, made.width * made.height, form)
+        pixels = pixel_cost(made.source_pixels, made.width * made.height * made.frames, form)
         request.measured = Measured(service_us, rows=_rows(pixels))
         self.pixels += pixels
         self._usage.update(request.caller or ANONYMOUS, _WEIGHTS.cost_mru(_rows(pixels), 0, 0.0))

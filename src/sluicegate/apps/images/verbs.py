@@ -14,10 +14,12 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from getpass import getuser
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sluicegate.apps.images import processors
+from sluicegate.apps.images.owners import check_owner
 from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import try_in_bulk
 from sluicegate.apps.images.processors import read_spec
@@ -28,10 +30,12 @@ from sluicegate.apps.images.report import (
     Report,
     make_pairs,
     make_report,
-    merchant_rows,
+    owner_rows,
     report_page,
 )
 from sluicegate.apps.images.settings import SERVICE, ImagesSettings
+from sluicegate.apps.images.takedown import KINDS, Removed, Takedown
+from sluicegate.apps.images.takedown_routes import selection_of
 from sluicegate.command_line.service_client import address_from, ask
 from sluicegate.command_line.text import clip, counted, duration, size, table
 from sluicegate.contracts.criticality import Criticality
@@ -47,7 +51,14 @@ AT_ONCE_MAX: Final = 10_000
 NO_IMAGE: Final = 1
 
 T = TypeVar("T")
-Job = tuple[str, str]  # a URL and a specification
+
+
+class Job(NamedTuple):
+    """A line of a catalog."""
+
+    url: str
+    spec: str
+    owner: str = ""
 
 
 @asynccontextmanager
@@ -117,7 +128,7 @@ def stats(arguments: Namespace) -> int:
 
 
 def report(arguments: Namespace) -> int:
-    """Print what is stored and what was saved, by merchant."""
+    """Print stored images and savings, by owner."""
 
     async def work() -> tuple[Report, NearPairs | None]:
         with CommandProgress() as bar:
@@ -140,7 +151,7 @@ def report(arguments: Namespace) -> int:
         except OSError as error:
             raise BadValue("--html", arguments.html, f"it cannot be written: {error}") from None
     lines = [*found.sentences(), ""]
-    lines += table(HEAD, [(clip(row[0], 40), *row[1:]) for row in merchant_rows(found)], left=1)
+    lines += table(HEAD, [(clip(row[0], 40), *row[1:]) for row in owner_rows(found)], left=1)
     if near is not None:
         rows = [(f"{one.distance}", one.url, one.other) for one in near.shown]
         lines += ["", near.sentence(), "", *table(("bits", "of", "and"), rows, left=3)]
@@ -217,11 +228,11 @@ async def _load_all(
     left = iter(jobs)
 
     async def work() -> None:
-        for url, text in left:
+        for url, text, owner in left:
             try:
                 spec, _ = read_spec(text, parts.settings, "")
                 request = Request(url, criticality=Criticality.BULK)
-                await try_in_bulk(partial(parts.pipeline.image, url, spec, request))
+                await try_in_bulk(partial(parts.pipeline.image, url, spec, request, owner=owner))
             except SluicegateError as error:
                 failed.append((url, text, str(error)))
             bar.advance(len(failed))
@@ -238,14 +249,19 @@ def _jobs(arguments: Namespace) -> Iterator[Job]:
     try:
         with Path(arguments.file).open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
-            if arguments.url_column not in (rows.fieldnames or ()):
-                columns = ", ".join(rows.fieldnames or ()) or "nothing"
-                remedy = f"the first row of the file has {columns}"
-                raise BadValue("--url-column", arguments.url_column, remedy)
+            for flag in ("url_column", "owner_column"):
+                name = getattr(arguments, flag)
+                if name and name not in (rows.fieldnames or ()):
+                    columns = ", ".join(rows.fieldnames or ()) or "nothing"
+                    remedy = f"the first row of the file has {columns}"
+                    raise BadValue(f"--{flag.replace('_', '-')}", name, remedy)
             for row in rows:
                 url = (row[arguments.url_column] or "").strip()
+                owner = (row.get(arguments.owner_column) or "").strip()
+                if owner:
+                    check_owner(f"{arguments.owner_column} of line {rows.line_num}", owner)
                 if url:
-                    yield from ((url, spec) for spec in specs)
+                    yield from (Job(url, spec, owner) for spec in specs)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadValue("CSV", arguments.file, f"it cannot be read: {error}") from None
 
@@ -258,10 +274,45 @@ def _write_failures(path: str, failed: list[tuple[str, str, str]]) -> None:
         raise BadValue("--failures", path, f"it cannot be written: {error}") from None
 
 
+def remove(arguments: Namespace) -> int:
+    """Remove, purge, block or unblock images, on the stores."""
+    by = f"command:{getuser()}"
+
+    async def work() -> Removed | None:
+        async with opened(arguments) as parts:
+            takedown = Takedown(parts.maps, parts.clock, parts.pipeline.forget)
+            named = {kind: getattr(arguments, kind) for kind in KINDS}
+            selected = selection_of(named)
+            if arguments.unblock:
+                if not await takedown.unblock(selected, by=by):
+                    raise BadValue("--unblock", selected.value, "it is not blocked")
+                return None
+            done = Removed()
+            with CommandProgress() as bar:
+                async for done in takedown.run(
+                    selected,
+                    by=by,
+                    purge=arguments.purge,
+                    block=arguments.block,
+                    reason=arguments.reason,
+                ):
+                    bar.phase("URLs", done.walked)
+            return done
+
+    done = _run(work)
+    if done is not None:
+        what = f"{counted(done.urls, 'URL')} and {counted(done.variants, 'variant')}"
+        words = "purged" if arguments.purge else "removed"
+        blocked = ", and blocked" if done.blocked else ""
+        sys.stdout.write(f"{words} {what}{blocked}\n")
+    return 0
+
+
 VERBS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "fetch": fetch,
     "stats": stats,
     "report": report,
     "gc": collect,
     "import": load,
+    "remove": remove,
 }

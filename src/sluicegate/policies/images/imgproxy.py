@@ -40,7 +40,14 @@ Fields: TypeAlias = "dict[str, Any]"
 _PATH: Final = "imgproxy path"
 # What stands for "not signed", by its documentation and by habit.
 _NO_SIGNATURES: Final = frozenset({"insecure", "unsafe", "_", "-"})
-_FORMATS: Final = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "avif": "avif"}
+_FORMATS: Final = {
+    "jpg": "jpeg",
+    "jpeg": "jpeg",
+    "png": "png",
+    "webp": "webp",
+    "avif": "avif",
+    "gif": "gif",
+}
 _TRUTHS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 _GRAVITIES: Final = {
     "ce": (500, 500),
@@ -154,7 +161,7 @@ def _preset(fields: Fields, arguments: list[str], presets: Mapping[str, str] | N
         spec = parse_spec(f"preset:{name}", presets)
         for field in ("width", "height", "fit", "enlarge", "crop", "quality", "background"):
             fields[field] = getattr(spec, field)
-        fields |= {"format": spec.format, "strip": spec.strip}
+        fields |= {"format": spec.format, "strip": spec.strip, "animate": spec.animate}
 
 
 def _resize(fields: Fields, arguments: list[str]) -> None:

@@ -1,5 +1,6 @@
 """Negotiation: which format a caller gets that leaves the choice to us.
 
+AVIF holds no animation here: a caller that would get AVIF gets an animated original as WebP or GIF.
 Only what a caller names counts: every browser sends `*/*`, also those that cannot show WebP. Who
 names neither gets `auto` made as it is: a JPEG, or a PNG of an original that is transparent.
 AVIF is smaller and takes several times as long to make, so it is chosen only if a setting says so.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.contracts.image_spec import ANIMATED, ImageSpec
 
 AUTO: Final = "auto"
 ACCEPT_CHARS_MAX: Final = 2_048  # of the header; what stands behind is not read
@@ -29,6 +30,13 @@ def negotiate(spec: ImageSpec, accept: str, *, avif: bool = False) -> ImageSpec:
 def best_format(accept: str, *, avif: bool) -> str:
     """Return the format of who sends this, where it is left open."""
     return _best(accept[:ACCEPT_CHARS_MAX], avif)
+
+
+def animated_instead(format: str, accept: str) -> str:  # noqa: A002 - the word of everybody
+    """Return the format for an animation where `format` was chosen and holds none; "" for none."""
+    if format in ANIMATED:
+        return ""
+    return best_format(accept, avif=False)
 
 
 @lru_cache(ACCEPTS_MAX)

@@ -3,8 +3,9 @@
     /unsafe/fit-in/300x400/filters:quality(75):format(webp)/https://example.com/a.jpg
     /SIGNATURE/300x0/left/top/smart/a.jpg
 
-The parts have a fixed order, each may be missing, and what is left is the source. A format that is
-not given is `auto` here, where thumbor keeps that of the original.
+The parts have a fixed order, each may be missing, and the rest is the source. A source without
+a scheme is `http`, as with thumbor's default loader. A format that is not given is `auto` here,
+where thumbor keeps that of the original.
 """
 
 from __future__ import annotations
@@ -36,9 +37,17 @@ _CUT: Final = re.compile(r"[0-9.]+x[0-9.]+:[0-9.]+x[0-9.]+")
 _FILTER: Final = re.compile(r"([a-z_]+)\(([^()]*)\)")
 _ACROSS: Final = {"left": 0, "center": 500, "right": 1_000}
 _DOWN: Final = {"top": 0, "middle": 500, "bottom": 1_000}
-_FORMATS: Final = {"jpeg": "jpeg", "jpg": "jpeg", "png": "png", "webp": "webp", "avif": "avif"}
+_FORMATS: Final = {
+    "jpeg": "jpeg",
+    "jpg": "jpeg",
+    "png": "png",
+    "webp": "webp",
+    "avif": "avif",
+    "gif": "gif",
+}
 _COLOURS: Final = {"white": "ffffff", "black": "000000", "transparent": ""}
 _HEX: Final = re.compile(r"[0-9a-fA-F]{6}")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILTERS_START: Final = "filters:"
 
 
@@ -59,6 +68,8 @@ def parse_thumbor(path: str) -> ForeignRequest:
     if segments and segments[0].startswith(_FILTERS_START):
         _take_filters(fields, segments)
     source = unquote("/".join(segments)) or None
+    if source is not None and not _SCHEME.match(source):
+        source = f"http://{source}"
     unsigned = signature == "unsafe"
     return ForeignRequest(ImageSpec(**fields), source, UNSIGNED if unsigned else signature, rest)
 

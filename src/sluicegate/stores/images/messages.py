@@ -83,6 +83,8 @@ def processed(made: Processed) -> WorkerMessage:
         "width": made.width,
         "height": made.height,
         "source_pixels": made.source_pixels,
+        "frames": made.frames,
+        "pages": made.pages,
     }
     return WorkerMessage(head, made.data)
 
@@ -102,6 +104,8 @@ def read_processed(answer: WorkerMessage) -> Processed:
         _whole(head, "width"),
         _whole(head, "height"),
         _whole(head, "source_pixels", 1 << 40),
+        _whole(head, "frames"),
+        _whole(head, "pages"),
     )
 
 

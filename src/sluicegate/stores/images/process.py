@@ -19,6 +19,7 @@ from typing import Final, TypeVar, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
+from sluicegate.stores.images.confinement import PROTECTIONS
 from sluicegate.stores.images.messages import (
     HEAD_BYTES_MAX,
     LENGTHS,
@@ -73,6 +74,7 @@ class ImageProcess:
         self, process: Process, settings: ImageWorkerSettings, shared: mmap | None
     ) -> None:
         self.engine = ""
+        self.missing: dict[str, str] = {}  # protections, and why
         self.jobs = 0
         self._process = process
         self._shared = shared
@@ -111,9 +113,12 @@ class ImageProcess:
             raise WorkerDiedError(await self._autopsy(error)) from None
 
     async def greet(self) -> None:
-        """Wait until it is ready, and learn its engine."""
+        """Wait until it is ready, and learn its engine and its missing protections."""
         try:
-            self.engine = str((await self._read()).head["engine"])
+            head = (await self._read()).head
+            self.engine = str(head["engine"])
+            missing = dict(head.get("missing", {}))
+            self.missing = {name: str(missing[name]) for name in PROTECTIONS if missing.get(name)}
         except (OSError, EOFError, ValueError, KeyError):
             await self.kill()
             raise Unavailable(WHAT, f"one does not start: {self._last_line()}") from None
@@ -178,6 +183,7 @@ async def start_process(settings: ImageWorkerSettings) -> ImageProcess:
         "shared": None if shared is None else (shared, _SHARED_BYTES_MAX),
         "memory_bytes_max": settings.memory_bytes_max,
         "limits": settings.limits._asdict(),
+        "read": list(settings.read_paths),
     }
     known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     try:

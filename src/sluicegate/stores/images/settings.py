@@ -22,6 +22,7 @@ class ImageWorkerSettings:
     jobs_max: int = bounded(1_000, 1, 1_000_000)  # after which a worker is replaced
     attempts_max: int = bounded(2, 1, 5)  # workers that may die of one job
     answer_bytes_max: int = bounded(128 << 20, 1 << 16, 1 << 31)
+    read_paths: tuple[str, ...] = ()  # folders of originals that are given by path
     limits: ImageLimits = field(default_factory=ImageLimits)
 
     def __post_init__(self) -> None:
@@ -34,5 +35,6 @@ class ImageWorkerSettings:
             "source_side_min": (1, 1 << 24),
             "result_side_max": (1, 16_383),
             "result_pixels_max": (1, 1 << 28),
+            "animation_pixels_max": (1, 1 << 28),
         }
         check_numbers(self.limits, bounds, "images")

@@ -6,8 +6,9 @@ that can be refused is refused in between. Where its ways are not those of a ser
 - it has no bound on pixels, sides or pages: `_check_source`;
 - it would load SVG and whatever else is compiled in: only the loaders of `formats` are let in, and
   those that its authors do not trust with strangers' bytes are blocked besides;
-- `thumbnail_source(fail_on=...)` is ignored, so that half a JPEG becomes a half grey picture: the
-  option is given to the loader, and the one of TIFF takes only a stricter word for it (`_fail_on`);
+- `thumbnail_source(fail_on=...)` is ignored: the option is given to the loader, and the one of TIFF
+  takes only a stricter word for it (`_fail_on`). A file that is cut short fails at first and is
+  then shown as browsers show it (`_as_browsers`), if any of its rows can be decoded;
 - its AVIF takes three times as long at its own default effort as at 3;
 - it keeps metadata, position and camera included;
 - its cache and its threads are for one program with a few large images: both are off.
@@ -17,7 +18,8 @@ This module is imported by a worker process, never by a service.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.image import (
@@ -27,9 +29,10 @@ from sluicegate.contracts.image import (
     ImageLimits,
     Processed,
 )
-from sluicegate.contracts.image_spec import ATTENTION, ImageSpec
-from sluicegate.kernels.image_fit import ImageFit, cut_offset, fit_image
+from sluicegate.contracts.image_spec import ANIMATED, ATTENTION, Crop, ImageSpec
+from sluicegate.kernels.image_fit import PERMILLE, ImageFit, cut_offset, fit_image
 from sluicegate.kernels.perceptual_hash import COLUMNS, ROWS, difference_hash
+from sluicegate.stores.images.cut_png import complete_png
 from sluicegate.stores.images.formats import (
     HEAD_BYTES,
     MEDIA_TYPES,
@@ -43,16 +46,23 @@ try:
 except (ImportError, OSError) as error:
     raise MissingPackage("pyvips", "images") from error
 
+T = TypeVar("T")
 # Part of the engine's name: raise it when the same input makes other bytes than before.
-REVISION: Final = 2
+REVISION: Final = 3
 AVIF_EFFORT: Final = 3
+GIF_EFFORT: Final = 1  # 7 takes seven times as long and saves a sixth of the bytes
 SPARE: Final = 1.5
 _JPEG_SHRINKS: Final = (2, 4, 8)
 COLOURS_SIDE: Final = 4
 _LOADERS: Final = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
 _KEPT: Final = "exif:xmp:iptc"
 _TURNED: Final = range(5, 9)  # orientations that swap width and height
+_ANIMATED_SOURCES: Final = ("gif", "webp")
+# Browsers show what these still have; a cut WebP or AVIF is not decoded at all by the library.
+_SHOWN_DAMAGED: Final = ("jpeg", "gif")
+_PAGES: Final = ("", ",n=-1")  # the first page, or all; only some loaders have the option
 _DETAIL_CHARS_MAX: Final = 200
+_NOT_WRITTEN: Final = "unable to write to memory"  # what the binding adds, whatever the cause
 
 
 def engine_name() -> str:
@@ -81,6 +91,9 @@ class _Source(NamedTuple):
     pages: int
     transparent: bool
     profile: bool  # whether it says itself what its colours are
+    upright: bool  # whether it need not be turned
+    damaged: bool = False  # decoded as far as possible, whatever it lacks
+    rows: int = 0  # that `data` still has, where it was cut; 0 is all
 
 
 def process_image(data: bytes | memoryview, spec: ImageSpec, limits: ImageLimits) -> Processed:
@@ -91,27 +104,118 @@ def process_image(data: bytes | memoryview, spec: ImageSpec, limits: ImageLimits
             source.width, source.height, spec.width, spec.height, spec.fit, spec.enlarge
         )
         _check_result(fit, limits)
+        return _tolerantly(source, lambda seen: _make(seen, spec, fit, limits))
+    except pyvips.Error as error:
+        raise _failure(error) from None
+
+
+def _make(source: _Source, spec: ImageSpec, fit: ImageFit, limits: ImageLimits) -> Processed:
+    frames = _frames(source, spec, fit, limits)
+    name = spec.format
+    if frames > 1:
+        picture = _animate(source, spec, fit, frames)
+        name = "gif" if name == "auto" else name
+    else:
         picture = _scale(source, fit.scaled_width, fit.scaled_height, to_be_seen=True)
-        picture = _cut(picture, fit, spec)
-        name = spec.format
+        picture = _cut(picture, fit, spec, spec.crop)
         if name == "auto":
             name = "png" if picture.hasalpha() else "jpeg"
         picture = _colour(picture, fit, spec, name)
-        return Processed(
-            _write(picture, name, spec),
-            MEDIA_TYPES[name],
-            picture.width,
-            picture.height,
-            source.width * source.height,
-        )
+    return Processed(
+        _write(picture, name, spec),
+        MEDIA_TYPES[name],
+        fit.width,
+        fit.height,
+        source.width * source.height * frames,
+        frames,
+        source.pages,
+    )
+
+
+def _frames(source: _Source, spec: ImageSpec, fit: ImageFit, limits: ImageLimits) -> int:
+    """Return how many frames the result has: all, or the first alone."""
+    animated = source.upright and source.format.name in _ANIMATED_SOURCES
+    wanted = animated and spec.animate and spec.format in ANIMATED
+    scaled = max(fit.width * fit.height, fit.scaled_width * fit.scaled_height)
+    if wanted and scaled * source.pages <= limits.animation_pixels_max:
+        return source.pages
+    return 1
+
+
+def _animate(source: _Source, spec: ImageSpec, fit: ImageFit, frames: int) -> Any:
+    """Return all frames below one another, as libvips holds an animation."""
+    roll = _scale(source, fit.scaled_width, fit.scaled_height, pages=-1).copy_memory()
+    height = fit.scaled_height
+    if (fit.scaled_width, height) == (fit.width, fit.height) and not spec.background:
+        return roll
+    crop = spec.crop
+    if isinstance(crop, str):  # of the first frame alone: a window that moves would shake
+        crop = _attention(roll.crop(0, 0, roll.width, height), fit)
+    cut = []
+    for at in range(frames):
+        frame = roll.crop(0, at * height, roll.width, height)
+        cut.append(_colour(_cut(frame, fit, spec, crop), fit, spec, "webp"))
+    joined = pyvips.Image.arrayjoin(cut, across=1).copy()
+    joined.set_type(pyvips.GValue.gint_type, "page-height", fit.height)
+    return joined
+
+
+def _attention(picture: Any, fit: ImageFit) -> tuple[int, int]:
+    """Return the point in permille that attracts the eye."""
+    _, found = picture.smartcrop(
+        fit.width, fit.height, interesting=ATTENTION, attention_x=True, attention_y=True
+    )
+    x, y = found["attention_x"], found["attention_y"]
+    return x * PERMILLE // picture.width, y * PERMILLE // picture.height
+
+
+def _tolerantly(source: _Source, work: Callable[[_Source], T]) -> T:
+    """Decode; a file that is cut short is decoded again, as far as browsers show it."""
+    try:
+        return work(source)
     except pyvips.Error as error:
-        raise _failure(error) from None
+        failure = _failure(error)
+        damaged = _as_browsers(source) if failure.kind is ImageErrorKind.CORRUPT else None
+        if damaged is None:
+            raise failure from None
+        return work(damaged)
+
+
+def _as_browsers(source: _Source) -> _Source | None:
+    """Return a source that is read past its faults; None if there is nothing to see.
+
+    It depends on the bytes alone, not on the requested size.
+    """
+    if source.format.name == "png":
+        cut = complete_png(source.data)
+        return None if cut is None else source._replace(data=cut.data, damaged=True, rows=cut.rows)
+    if source.format.name not in _SHOWN_DAMAGED:
+        return None
+    damaged = source._replace(damaged=True)
+    if source.format.name == "jpeg" and not _has_rows(source):
+        return None
+    return damaged
+
+
+def _has_rows(source: _Source) -> bool:
+    """Whether a JPEG has a row before it ends; a progressive one has a scan."""
+    picture = pyvips.Image.jpegload_source(
+        _source_of(source.data), access="sequential", fail_on="truncated"
+    )
+    if picture.get_typeof("interlaced"):
+        return True
+    try:
+        pyvips.Region.new(picture).fetch(0, 0, picture.width, 1)
+    except pyvips.Error:
+        return False
+    return True
 
 
 def describe_image(data: bytes | memoryview, limits: ImageLimits) -> ImageInfo:
     """Say what an original is, having decoded it whole."""
     try:
         source = _open(data, limits)
+        seen = _tolerantly(source, lambda one: (_perceptual_hash(one), _colours(one)))
         return ImageInfo(
             source.format.name,
             source.format.media_type,
@@ -119,8 +223,7 @@ def describe_image(data: bytes | memoryview, limits: ImageLimits) -> ImageInfo:
             source.height,
             source.pages,
             source.transparent,
-            _perceptual_hash(source),
-            _colours(source),
+            *seen,
         )
     except pyvips.Error as error:
         raise _failure(error) from None
@@ -139,10 +242,11 @@ def _open(data: bytes | memoryview, limits: ImageLimits) -> _Source:
         raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"begins as {found.name}, and is {loader}")
     pages = _number(image, "n-pages", 1)
     width, height = image.width, image.height
-    if _number(image, "orientation", 1) in _TURNED:
+    orientation = _number(image, "orientation", 1)
+    if orientation in _TURNED:
         width, height = height, width
     profile = bool(image.get_typeof("icc-profile-data"))
-    source = _Source(data, found, width, height, pages, image.hasalpha(), profile)
+    source = _Source(data, found, width, height, pages, image.hasalpha(), profile, orientation == 1)
     _check_source(source, limits)
     return source
 
@@ -152,9 +256,11 @@ def _source_of(data: bytes | memoryview) -> Any:
     return pyvips.Source.new_from_memory(data)
 
 
-def _fail_on(found: ImageFormat) -> str:
+def _fail_on(source: _Source) -> str:
     """Return from which fault on a loader gives up; most files with lesser ones look right."""
-    return "error" if found.loader == "tiffload" else "truncated"
+    if source.damaged:
+        return "none"
+    return "error" if source.format.loader == "tiffload" else "truncated"
 
 
 def _check_source(source: _Source, limits: ImageLimits) -> None:
@@ -182,17 +288,25 @@ def _check_result(fit: ImageFit, limits: ImageLimits) -> None:
             raise _too_large(f"{size}; result_pixels_max is {limits.result_pixels_max:,}")
 
 
-def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False) -> Any:
+def _scale(
+    source: _Source, width: int, height: int, *, to_be_seen: bool = False, pages: int = 1
+) -> Any:
     """Return the original upright, in sRGB, of exactly this size; not decoded yet."""
     # A profile takes as long to apply as all the rest, so only those that have one pay for it.
     colours = {"output_profile": "srgb"} if source.profile else {}
     shrink = _jpeg_shrink(source, width, height) if to_be_seen else 1  # a hash sees more
-    if shrink > 1:
+    if source.rows:
+        loaded = pyvips.Image.pngload_source(_source_of(source.data))
+        if source.rows < source.height:  # the missing rows are transparent
+            loaded = loaded if loaded.hasalpha() else loaded.addalpha()
+            loaded = loaded.embed(0, 0, source.width, source.height)
+        scaled = loaded.thumbnail_image(width, height=height, size="force", **colours)
+    elif shrink > 1:
         loaded = pyvips.Image.jpegload_source(
             _source_of(source.data),
             shrink=shrink,
             access="sequential",
-            fail_on=_fail_on(source.format),
+            fail_on=_fail_on(source),
         )
         if _is_plain(loaded, source):  # what the other does too, and a dozen things besides
             return loaded.resize(width / loaded.width, vscale=height / loaded.height)
@@ -203,7 +317,7 @@ def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False
             width,
             height=height,
             size="force",
-            option_string=f"[fail_on={_fail_on(source.format)}]",
+            option_string=f"[fail_on={_fail_on(source)}{_PAGES[pages != 1]}]",
             **colours,
         )
     return scaled if scaled.interpretation == "srgb" else scaled.colourspace("srgb")
@@ -228,14 +342,14 @@ def _jpeg_shrink(source: _Source, width: int, height: int) -> int:
     return max((one for one in _JPEG_SHRINKS if least >= one * SPARE), default=1)
 
 
-def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
+def _cut(picture: Any, fit: ImageFit, spec: ImageSpec, crop: Crop) -> Any:
     if spec.fit != "cover" or (picture.width, picture.height) == (fit.width, fit.height):
         return picture
-    if isinstance(spec.crop, str):
+    if isinstance(crop, str):
         # What is looked at before it is cut is decoded once: it is small.
         seen = picture.copy_memory()
         return seen.smartcrop(fit.width, fit.height, interesting=ATTENTION)
-    x, y = spec.crop
+    x, y = crop
     left = cut_offset(picture.width, fit.width, x)
     top = cut_offset(picture.height, fit.height, y)
     return picture.crop(left, top, fit.width, fit.height)
@@ -261,6 +375,8 @@ def _write(picture: Any, name: str, spec: ImageSpec) -> bytes:
         written = picture.jpegsave_buffer(Q=quality, keep=keep, optimize_coding=True)
     elif name == "png":
         written = picture.pngsave_buffer(keep=keep)
+    elif name == "gif":
+        written = picture.gifsave_buffer(keep=keep, effort=GIF_EFFORT)
     elif name == "webp":
         written = picture.webpsave_buffer(Q=spec.quality, keep=keep)
     else:
@@ -296,7 +412,8 @@ def _too_large(detail: str) -> ImageFailure:
 
 def _failure(error: Exception) -> ImageFailure:
     """Say in one line what the library says in several, of which the last is the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and line != _NOT_WRITTEN]
     detail = (lines[-1] if lines else "the library does not say why")[:_DETAIL_CHARS_MAX]
     if "memory" in detail:
         return ImageFailure(ImageErrorKind.NO_MEMORY, detail)

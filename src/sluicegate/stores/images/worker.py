@@ -2,9 +2,10 @@
 
     python -P -m sluicegate.stores.images.worker '{"memory_bytes_max":..., ...}'
 
-It has nothing to lose: no listener, no token in its environment, no right to write a file or to
-grow over its memory. It reads jobs from its input, and writes answers to its output; without its
-input it ends, in the middle of a job too: the service is gone that would kill it.
+It has nothing to lose: no listener, no token in its environment, no right to grow over its memory.
+Before the first job it gives up files, sockets and programs too (`confinement.py`). It reads jobs
+from its input, and writes answers to its output. Without its input it ends, in the middle of a job
+too: the service that would kill it is gone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import BinaryIO
 
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageLimits
 from sluicegate.contracts.image_spec import parse_spec
+from sluicegate.stores.images.confinement import confine
 from sluicegate.stores.images.messages import (
     WorkerMessage,
     described,
@@ -36,16 +38,17 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's
     _bound(settings["memory_bytes_max"])
-    threading.Thread(target=_end_with_service, daemon=True).start()
     # A library that prints must not speak between two answers.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         from sluicegate.stores.images import vips  # noqa: PLC0415 - within the bounds
 
         vips.set_up()
-        _send(answers, WorkerMessage({"engine": vips.engine_name()}))
         limits = ImageLimits(**settings["limits"])
         shared = _map(settings["shared"])
+        missing = confine(settings["read"])
+        threading.Thread(target=_end_with_service, daemon=True).start()  # confined too
+        _send(answers, WorkerMessage({"engine": vips.engine_name(), "missing": missing}))
         while (job := read_message(sys.stdin.buffer.read)) is not None:
             _send(answers, _answer(job, limits, shared))
 

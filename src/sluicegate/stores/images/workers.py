@@ -21,6 +21,7 @@ starting anew for it, and its time is bounded.
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64decode
 from collections import deque
 from collections.abc import Callable
@@ -47,6 +48,7 @@ from sluicegate.stores.images.process import WHAT, ImageProcess, WorkerDiedError
 from sluicegate.stores.images.settings import ImageWorkerSettings
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("sluicegate.images")
 _MICROSECONDS: Final = 1_000_000
 # Sixteen by sixteen pixels, all of them grey.
 _GOOD_PICTURE: Final = b64decode(
@@ -65,6 +67,7 @@ class ImageWorkersStats(NamedTuple):
     replaced: int
     ended: int  # since their image took too much, or they died of it
     engine: str
+    unconfined: tuple[str, ...] = ()  # protections that the processes lack
 
 
 class _Slot:
@@ -85,6 +88,7 @@ class ImageWorkers:
         self.replaced = 0  # processes that died, ran over their time, or had done their jobs
         self.ended = 0  # likewise, but for those that had done their jobs
         self._engine = ""
+        self._missing: dict[str, str] = {}
         self._closed = False
         self._slots = [_Slot() for _ in range(settings.workers)]
         self._free: list[_Slot] = []
@@ -110,7 +114,13 @@ class ImageWorkers:
         """Return what there is to see."""
         alive = len(self.pids)
         return ImageWorkersStats(
-            self.settings.workers, alive, self.waiting, self.replaced, self.ended, self._engine
+            self.settings.workers,
+            alive,
+            self.waiting,
+            self.replaced,
+            self.ended,
+            self._engine,
+            tuple(self._missing),
         )
 
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
@@ -294,6 +304,10 @@ class ImageWorkers:
             await worker.kill()
             raise Unavailable(WHAT, f"{self._engine} became {worker.engine}; restart the service")
         self._engine = worker.engine
+        if worker.missing and not self._missing:
+            self._missing = worker.missing
+            for name, why in worker.missing.items():
+                _log.warning("%s run without %s: %s; see sluicegate doctor", WHAT, name, why)
         slot.worker = worker
 
     def _keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
