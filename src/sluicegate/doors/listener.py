@@ -398,6 +398,17 @@ class Listener:
 
     # Looking after what is open.
 
+    def check_callers(self) -> None:
+        """End what is open for callers whose access has ended: they were read again."""
+        self._check_some(iter(tuple(self._connections)))
+
+    def _check_some(self, rest: Iterator[AcceptedConnection]) -> None:
+        some = tuple(islice(rest, _SWEPT_AT_ONCE))
+        for connection in some:
+            connection.check_callers(reloaded=True)
+        if some and self._loop is not None:
+            self._loop.call_soon(self._check_some, rest)
+
     def _schedule_sweep(self) -> None:
         if self._loop is not None:
             self._sweep_handle = self._loop.call_later(self.settings.look_s, self._sweep)

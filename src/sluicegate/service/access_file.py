@@ -93,9 +93,13 @@ class ReloadedAccess:
 
     def reload(self) -> bool:
         """Read the file again; whether there was one."""
-        if self._path:
-            self._access = make_access(self._path, self._token)
-        return bool(self._path)
+        if not self._path:
+            return False
+        before, after = self._access, make_access(self._path, self._token)
+        if isinstance(before, KnownCallers) and isinstance(after, KnownCallers):
+            after.succeed(before)
+        self._access = after
+        return True
 
 
 def make_access(path: str, token: str) -> PeopleAccess:

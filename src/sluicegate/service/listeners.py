@@ -97,11 +97,9 @@ class Listeners:
     def reload(self) -> None:
         """Read callers and certificates again."""
         if isinstance(self._access, ReloadedAccess) and self._access.reload():
-            if self._grpc is not None:
-                self._grpc.forget()
-            if self._resp is not None:
-                self._resp.forget()
             self._change_callers()
+            if self._public is not None:
+                self._public.check_callers()
         if self._tls is not None:
             self._tls.reload()
 

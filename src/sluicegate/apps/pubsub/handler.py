@@ -27,7 +27,7 @@ from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, members_view
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.message import JSON, HttpReply, HttpRequest, json_reply
+from sluicegate.doors.http.message import EVENTS, JSON, HttpReply, HttpRequest, json_reply
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import FREE, TEXT, fields, whole
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
@@ -35,7 +35,6 @@ from sluicegate.wire.json_objects import whole_of as number_of
 
 FOR_S: Final = 30  # that a member is there which entered over HTTP
 FOR_S_MAX: Final = 86_400
-EVENTS: Final = b"text/event-stream"
 HTML: Final = b"text/html; charset=utf-8"
 _HEARTBEAT: Final = b":\n\n"
 _CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)

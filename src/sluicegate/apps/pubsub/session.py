@@ -104,9 +104,9 @@ class PubSubSession:
     """What an account says and hears on one connection."""
 
     __slots__ = (
-        "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identity", "_max", "_moves",
+        "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_max", "_moves",
         "_names", "_of_node", "_owner", "_pace", "_service", "_socket", "_subscriptions", "_tasks",
-        "_waiting",
+        "_waiting", "identity",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +119,7 @@ class PubSubSession:
         clock: Clock,
     ) -> None:
         self._socket = socket
-        self._identity = identity
+        self.identity = identity
         self._of_node = service.is_node(identity)
         # Who comes again enters its members again.
         self._owner = Owner(GRACE_S) if self._of_node else Owner(move=socket.drain)
@@ -175,7 +175,7 @@ class PubSubSession:
         """Read no more. What is being published still is."""
         self._closed = True
         if not self._of_node:
-            self._service.disconnect(self._identity.name)
+            self._service.disconnect(self.identity.name)
         self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
@@ -191,7 +191,7 @@ class PubSubSession:
 
     def _place(self, channel: str, grant: Grant) -> _Place:
         """Whose channel this is, and what it is called there; what is wanted must be granted."""
-        identity = self._identity
+        identity = self.identity
         account, slash, name = channel.rpartition("/")
         if slash and self._service.is_node(identity):
             return _Place(account, name, here=True)

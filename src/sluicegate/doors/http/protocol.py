@@ -24,12 +24,14 @@ from typing import Any, Final, cast, final
 
 import httptools
 
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.http.exchange import HttpExchange
 from sluicegate.doors.http.head import HttpHead
 from sluicegate.doors.http.message import (
+    EVENTS,
     PROBLEM,
     ErrorPage,
     Handler,
@@ -37,6 +39,7 @@ from sluicegate.doors.http.message import (
     HttpRequest,
 )
 from sluicegate.doors.http.replies import (
+    ACCESS_ENDED,
     ANSWER_TOO_SLOW,
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -48,6 +51,7 @@ from sluicegate.doors.http.replies import (
     OUR_FAULT,
     TOO_MANY,
     head_of,
+    last_event,
 )
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
@@ -160,6 +164,8 @@ class HttpProtocol:
         self._draining = False
         self._half_closed = False
         self._stream: asyncio.Task[None] | None = None  # sends a reply piece by piece
+        self._stream_of: Identity | None = None
+        self._stream_is_events = False
         self._readable: asyncio.Event | None = None  # that task waits for the client to read
         self._discarding = False  # what comes is not understood any more, or thrown away
         self._finished = False  # the last answer is written
@@ -257,6 +263,33 @@ class HttpProtocol:
             self._stream.cancel()
         elif self._finished or not (self._exchanges or self._has_unparsed()):
             self._close()
+
+    def check_callers(self, _reloaded: bool) -> bool:
+        """End the requests of callers whose access has ended."""
+        now_us = self._door.clock.now_us()
+        if self._stream is not None:
+            why = "" if self._stream_of is None else self._stream_of.ended(now_us)
+            if not why:
+                return False
+            self._stream_of = None
+            if self._stream_is_events:
+                self._out.append(last_event(why))
+                self._flush()
+            self._stream.cancel()
+            return True
+        ended = False
+        for exchange in self._exchanges:
+            request = exchange.request
+            identity = None if request is None else request.identity
+            if exchange.reply is not None or identity is None or not identity.ended(now_us):
+                continue
+            if exchange.task is not None:
+                exchange.task.cancel()
+            self._refuse_body(exchange, ACCESS_ENDED)
+            ended = True
+        if ended:
+            self._work()
+        return ended
 
     def tick(self, now_s: float) -> None:
         """End what takes too long."""
@@ -665,6 +698,8 @@ class HttpProtocol:
             self._out.append(reply.body)
             self._out_bytes += len(reply.body)
         if reply.pieces is not None and not is_head:
+            self._stream_of = None if first.request is None else first.request.identity
+            self._stream_is_events = reply.content_type == EVENTS
             self._begin_stream(reply.pieces)
         elif last:
             self._end()

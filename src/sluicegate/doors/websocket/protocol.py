@@ -22,6 +22,7 @@ from websockets.protocol import SERVER, Protocol, State
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.doors.http.replies import close_code
 from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.doors.websocket.session import OpenSession
 from sluicegate.doors.websocket.settings import WebSocketSettings
@@ -220,6 +221,15 @@ class WebSocketProtocol(asyncio.Protocol):
         if not self._session.under_way():
             self._say_goodbye()
 
+    def check_callers(self, _reloaded: bool) -> bool:
+        """End the connection, if the access of its caller has ended."""
+        identity = self._session.identity
+        why = "" if identity is None else identity.ended(self._door.clock.now_us())
+        if not why or self._ending:
+            return False
+        self._fail(close_code(why), why)
+        return True
+
     def tick(self, now_s: float) -> None:
         """Ping who is silent, and end what takes too long."""
         settings, transport = self._settings, self._transport
@@ -326,7 +336,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._codec.send_close(CloseCode.GOING_AWAY, "this instance is going away")
             self._send_codec()
 
-    def _fail(self, code: CloseCode, reason: str) -> None:
+    def _fail(self, code: CloseCode | int, reason: str) -> None:
         self._codec.fail(code, reason)
         self._send_codec()
 

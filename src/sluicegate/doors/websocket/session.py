@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from sluicegate.contracts.access import Identity
+
 
 class Socket(Protocol):
     """One connection, as a session sees it."""
@@ -41,6 +43,11 @@ class Socket(Protocol):
 
 class SocketSession(Protocol):
     """What is said on one connection. Nothing is called after `close`."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Whose access the connection needs; it ends with that."""
+        ...
 
     def receive(self, text: str) -> None:
         """Take one message."""
