@@ -148,5 +148,5 @@ def test_identity_ends_at_its_instant_and_with_each_standing() -> None:
     session = Standing()
     ann = Identity("ann", CHECK).until(1_000, session)
     assert [ann.ended(now_us) for now_us in (0, 999, 1_000)] == ["", "", EXPIRED]
-    session.revoked = True
+    session.ended = REVOKED
     assert ann.ended(0) == REVOKED

@@ -18,6 +18,7 @@ from sluicegate.contracts.errors import Forbidden
 FOREVER: Final = -1
 EXPIRED: Final = "the token has expired"
 REVOKED: Final = "access was revoked or reduced"
+WITHDRAWN: Final = "the key of the token was withdrawn"
 
 
 class Grant(Enum):
@@ -62,12 +63,12 @@ _NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 
 @final
 class Standing:
-    """Whether a credential still counts. Whoever withdraws it sets `revoked`, once."""
+    """Whether a credential still counts. Whoever withdraws it sets `ended`, to the reason."""
 
-    __slots__ = ("revoked",)
+    __slots__ = ("ended",)
 
     def __init__(self) -> None:
-        self.revoked = False
+        self.ended = ""
 
 
 @final
@@ -77,7 +78,7 @@ class Identity:
     `tables` has its grants on the tables of a key-value store; none on one that is not there.
     `highest` is the highest class it may claim; None leaves that to the service.
 
-    What is open for the caller ends at `until_us`, and when one of `standings` is revoked: each
+    What is open for the caller ends at `until_us`, and when one of `standings` does: each
     connection asks `ended`. `client` and `channels` are those of a signed token for pub/sub.
     """
 
@@ -113,13 +114,13 @@ class Identity:
     def ended(self, now_us: int) -> str:
         """Return why nothing may stay open for the caller; empty while it may."""
         for standing in self.standings:
-            if standing.revoked:
-                return REVOKED
+            if standing.ended:
+                return standing.ended
         return EXPIRED if 0 <= self.until_us <= now_us else ""
 
     def revoke(self) -> None:
         """End what is open for the caller, and for those whose rights rest on this identity."""
-        self.standings[0].revoked = True
+        self.standings[0].ended = REVOKED
 
     def until(self, until_us: int, standing: Standing) -> Identity:
         """Return the same caller for a session, which ends by itself or with `standing`."""

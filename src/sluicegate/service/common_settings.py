@@ -111,6 +111,12 @@ class ConnectionSettings(SettingsBase):
         tuple[str, ...],
         Setting("proxies that say by the PROXY protocol whom they connect", NETWORK),
     ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Setting(
+            "proxies whose Forwarded or X-Forwarded-* headers name client, scheme and host", NETWORK
+        ),
+    ] = ()
     streams_max: Annotated[
         int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))
     ] = 1_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, cast, final
 
 from sluicegate.contracts.access import PeopleAccess
@@ -180,7 +181,11 @@ class Listeners:
         if app.tracing is not None and not alone:
             app.tracing.trace_routes(handler)
         pace = None if alone else app.pace
-        return HttpDoor(handler.handle, app.clock, app.http_settings(), pace, handler.error_page)
+        settings = app.http_settings()
+        if alone:
+            settings = replace(settings, trusted_proxies=())
+        page, cors = handler.error_page, handler.cors
+        return HttpDoor(handler.handle, app.clock, settings, pace, page, cors)
 
     def _all_metrics(self) -> Iterable[MetricFamily]:
         yield from self._app.metrics()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
-from sluicegate.contracts.access import Standing
+from sluicegate.contracts.access import REVOKED, Standing
 
 SESSIONS_MAX: Final = 1_000
 NAME_BYTES: Final = 32
@@ -99,7 +99,7 @@ class Sessions(Generic[T]):
     def _forget(self, name: str) -> None:
         session = self._sessions.pop(name, None)
         if session is not None:
-            session.end.standing.revoked = True
+            session.end.standing.ended = REVOKED
 
     def name_in(self, cookies: bytes) -> str:
         """Return the name that these cookies show, of a session or not."""

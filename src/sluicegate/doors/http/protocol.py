@@ -28,7 +28,9 @@ from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
+from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.exchange import HttpExchange
+from sluicegate.doors.http.forwarded import TrustedProxies
 from sluicegate.doors.http.head import HttpHead
 from sluicegate.doors.http.message import (
     EVENTS,
@@ -82,9 +84,11 @@ class HttpDoor:
         settings: HttpSettings | None = None,
         pace: RefusalPace | None = None,
         error_page: ErrorPage | None = None,
+        cors: Cors | None = None,
     ) -> None:
         self.handler = handler
         self.error_page = error_page
+        self.cors = cors
         self.pace = pace  # of callers far over their quota
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
@@ -99,6 +103,8 @@ class HttpDoor:
         self._date_s = -1
         self._date = b""
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
+        networks = self.settings.trusted_proxies
+        self.proxies = TrustedProxies(networks) if networks else None
 
     def __call__(self, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for one connection."""
@@ -367,7 +373,10 @@ class HttpProtocol:
         method: str = parser.get_method().decode("ascii")
         request = self._head.end(method, version, self._peer)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
-        exchange = HttpExchange(request, self._head.mistake, keep_alive)
+        mistake = self._head.mistake
+        if mistake is None and self._door.proxies is not None:
+            mistake = self._door.proxies.introduce(request)
+        exchange = HttpExchange(request, mistake, keep_alive)
         if exchange.reply is not None:
             self._door.bad_requests += 1
         else:
@@ -676,6 +685,8 @@ class HttpProtocol:
         show = self._door.error_page
         if show is not None and reply.content_type == PROBLEM and first.request is not None:
             reply = show(first.request, reply)
+        if self._door.cors is not None and first.request is not None:
+            reply = self._door.cors.dress(first.request, reply)
         self._uncount(first)
         if reply.switch is not None:
             self._switch(reply, reply.switch)

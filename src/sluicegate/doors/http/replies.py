@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from sluicegate.contracts.access import EXPIRED
+from sluicegate.contracts.access import REVOKED
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.doors.http.message import HttpReply, problem
 
@@ -76,7 +76,7 @@ OUR_FAULT: Final = problem(
 
 def close_code(why: str) -> int:
     """Return the code of an access that has ended (`Identity.ended`)."""
-    return UNAUTHENTICATED if why == EXPIRED else DENIED
+    return DENIED if why == REVOKED else UNAUTHENTICATED
 
 
 def last_event(why: str) -> bytes:

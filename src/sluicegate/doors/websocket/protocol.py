@@ -209,6 +209,11 @@ class WebSocketProtocol(asyncio.Protocol):
             self._say_goodbye()
         self._work()
 
+    def fail(self, code: int, reason: str) -> None:
+        """Close the connection with this code."""
+        self._codec.fail(code, reason)
+        self._send_codec()
+
     # What the listener asks.
 
     def under_way(self) -> int:
@@ -227,7 +232,7 @@ class WebSocketProtocol(asyncio.Protocol):
         why = "" if identity is None else identity.ended(self._door.clock.now_us())
         if not why or self._ending:
             return False
-        self._fail(close_code(why), why)
+        self.fail(close_code(why), why)
         return True
 
     def tick(self, now_s: float) -> None:
@@ -250,7 +255,7 @@ class WebSocketProtocol(asyncio.Protocol):
         elif self._message_since_s == _NEVER:
             self._message_since_s = now_s
         elif now_s - self._message_since_s >= settings.message_timeout_s and not self._paused:
-            self._fail(CloseCode.POLICY_VIOLATION, "websocket.message_timeout_s")
+            self.fail(CloseCode.POLICY_VIOLATION, "websocket.message_timeout_s")
             return
         if self._heard or self._paused:
             self._heard = self._pinged = False
@@ -299,7 +304,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._ending or opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if opcode is Opcode.BINARY:
-            self._fail(CloseCode.UNSUPPORTED_DATA, "send text")
+            self.fail(CloseCode.UNSUPPORTED_DATA, "send text")
             return
         data = frame.data
         if opcode is Opcode.CONT or not frame.fin:
@@ -312,7 +317,7 @@ class WebSocketProtocol(asyncio.Protocol):
         try:
             text = str(data, "utf-8")
         except UnicodeDecodeError:
-            self._fail(CloseCode.INVALID_DATA, "send UTF-8")
+            self.fail(CloseCode.INVALID_DATA, "send UTF-8")
             return
         self._message_since_s = _NEVER
         self._door.counts.messages += 1
@@ -335,10 +340,6 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._codec.state is State.OPEN and not self._ending:
             self._codec.send_close(CloseCode.GOING_AWAY, "this instance is going away")
             self._send_codec()
-
-    def _fail(self, code: CloseCode | int, reason: str) -> None:
-        self._codec.fail(code, reason)
-        self._send_codec()
 
     def _send_codec(self) -> None:
         """Send what the codec has to say: pongs, and the end."""

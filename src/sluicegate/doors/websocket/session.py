@@ -37,6 +37,9 @@ class Socket(Protocol):
     def proceed(self) -> None:
         """Read on: something that was under way is answered."""
 
+    def fail(self, code: int, reason: str) -> None:
+        """Close the connection with this code."""
+
     def drain(self) -> None:
         """Answer what is under way, say goodbye, close: it is to come again."""
 

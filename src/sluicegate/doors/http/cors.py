@@ -1,0 +1,81 @@
+"""CORS: pages of other origins that may read our answers, and open a WebSocket.
+
+A browser tells the origin of the page. One that is allowed gets the headers by which the browser
+shows it the answer (Fetch standard, section 3.2); to others it shows nothing. What a browser sends
+by itself, cookies and client certificates, counts for no page that is allowed as any other is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, final
+
+from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest
+from sluicegate.doors.http.site import own_origin
+
+ANY: Final = "*"
+MAX_AGE_S: Final = 600  # Chromium keeps none for longer than two hours, Firefox than a day
+_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_PREFLIGHT: Final[Headers] = (
+    (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type, last-event-id, traceparent"),
+    (b"access-control-max-age", b"%d" % MAX_AGE_S),
+)
+_EXPOSED: Final = (
+    b"access-control-expose-headers",
+    b"date, etag, location, retry-after, www-authenticate, x-sluicegate-slowed-ms",
+)
+_VARY: Final = (b"vary", b"Origin")
+
+
+def parse_origin(text: str) -> str:
+    """Return an origin as browsers write it; empty if the text is none."""
+    origin = text.lower()
+    if origin == ANY:
+        return ANY
+    if not _ORIGIN.fullmatch(origin):
+        return ""
+    return origin.removesuffix(_DEFAULT_PORTS[origin.partition("://")[0]])
+
+
+@final
+class Cors:
+    """The origins that are allowed; `*` is any."""
+
+    __slots__ = ("_any", "_origins")
+
+    def __init__(self, origins: Sequence[str]) -> None:
+        self._origins = frozenset(one.encode() for one in map(parse_origin, origins))
+        self._any = ANY.encode() in self._origins
+
+    def allows(self, request: HttpRequest) -> bool:
+        """Whether a page of another origin sends this, and may."""
+        origin = request.header(b"origin").lower()
+        return bool(origin) and (self._any or origin in self._origins)
+
+    def forget_ambient(self, request: HttpRequest) -> None:
+        """Let no cookie or certificate speak for a page of an origin that nobody named."""
+        origin = request.header(b"origin").lower()
+        if self._any and origin and origin not in self._origins and not own_origin(request):
+            request.first.pop(b"cookie", None)
+            request.headers = [one for one in request.headers if one[0] != b"cookie"]
+            request.peer = request.peer._replace(names=())
+
+    def preflight(self, request: HttpRequest) -> HttpReply | None:
+        """Return the reply to a browser that asks whether a page may send something."""
+        asks = request.method == "OPTIONS" and request.header(b"access-control-request-method")
+        if not asks or not self.allows(request):
+            return None
+        return HttpReply(204, headers=_PREFLIGHT)
+
+    def dress(self, request: HttpRequest, reply: HttpReply) -> HttpReply:
+        """Return a reply with the headers that show it to a page."""
+        if reply.switch is not None:
+            return reply
+        more: list[tuple[bytes, bytes]] = [] if self._any else [_VARY]
+        if self.allows(request):
+            allowed = ANY.encode() if self._any else request.header(b"origin")
+            more += [(b"access-control-allow-origin", allowed), _EXPOSED]
+        return reply._replace(headers=(*reply.headers, *more), head=b"") if more else reply
