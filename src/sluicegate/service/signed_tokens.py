@@ -27,7 +27,7 @@ CLOCKS_DIFFER_S: Final = 30.0  # between who signs and us
 _US: Final = 1_000_000
 _GRANTS: Final = frozenset({Grant.PUBLISH, Grant.SUBSCRIBE})
 _RIGHTS: Final = {one.value: one for one in ChannelRight}
-_SIGNATURE_ALONE: Final = {
+_SIGNATURE_ALONE: Final[Any] = {
     f"verify_{one}": False for one in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
 }
 

@@ -49,8 +49,9 @@ def closing(client: Talk) -> tuple[int, str]:
         while True:
             client.connection.recv(timeout=PATIENCE_S)
     except ConnectionClosed as closed:
-        assert closed.rcvd is not None
-        return closed.rcvd.code, closed.rcvd.reason
+        end = closed.rcvd
+    assert end is not None
+    return end.code, end.reason
 
 
 def test_token_of_client_shares_channels_with_its_account(server: PubSubProcess) -> None:

@@ -71,7 +71,6 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("update", ("member", "data")),
         ("leave", ("member",)),
         ("members", ()),
-        (AUTH, ("token",)),
     )
 }
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
@@ -161,12 +160,15 @@ class PubSubSession:
                 raise BadValue("message", sent, "send an object")
             request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
             kind = sent.get("type")
+            if kind == AUTH:  # an unknown field would be shown, and may be a token
+                self._renew(request_id, sent.get("token"))
+                return
             work = _WORK.get(kind) if isinstance(kind, str) else None
             if work is None:
-                raise BadValue("type", kind, f"send {', '.join(_WORK)}")
+                raise BadValue("type", kind, f"send {', '.join((*_WORK, AUTH))}")
             assert isinstance(kind, str)
             fields = fields_of(sent, "", _FIELDS[kind])
-            channel = "" if kind == AUTH else fields.get("channel")
+            channel = fields.get("channel")
             if not isinstance(channel, str):
                 raise BadValue("channel", channel, "send a channel's name")
             work(self, request_id, channel, fields)
@@ -200,9 +202,9 @@ class PubSubSession:
 
     # What is asked.
 
-    def _renew(self, request_id: int, _: str, fields: Mapping[str, object]) -> None:
+    def _renew(self, request_id: int, token: object) -> None:
         """Go on with the rights of another token for the same client."""
-        token, old = fields.get("token"), self.identity
+        old = self.identity
         new = self._identify(token) if isinstance(token, str) else None
         if new is None:
             raise Unauthenticated("send a valid token")
@@ -505,7 +507,6 @@ _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object
     "update": PubSubSession._enter,
     "leave": PubSubSession._leave,
     "members": PubSubSession._show_members,
-    AUTH: PubSubSession._renew,
 }
 
 
