@@ -73,5 +73,7 @@ def test_no_token_is_written_anywhere(tmp_path: Path) -> None:
         assert collector.spans
     # An error text is cut at 80 characters: no part of a token may be in it.
     parts = [one.encode() for token in tokens for one in token.split(".")[-2:]]
-    found = [shown[max(0, at - 200) : at + 80] for one in parts if (at := shown.find(one[:40])) >= 0]
+    found = [
+        shown[max(0, at - 200) : at + 80] for one in parts if (at := shown.find(one[:40])) >= 0
+    ]
     assert found == []
