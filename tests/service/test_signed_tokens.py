@@ -21,8 +21,8 @@ from sluicegate.service.signed_tokens import (
     CLOCKS_DIFFER_S,
     TOKEN_CHARS_MAX,
     SignedTokens,
-    SignedTokenSettings,
 )
+from sluicegate.service.token_settings import SignedTokenSettings
 from sluicegate.testing.clock import HandClock
 
 NOW_S = 1_800_000_000

@@ -11,15 +11,14 @@ Bound: `TOKEN_CHARS_MAX` characters of a token.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, final
+from typing import Any, Final, final
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.channel_scope import ChannelRight, ChannelScope
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unauthenticated
-from sluicegate.service.settings import Setting, SettingsBase, seconds
-from sluicegate.service.signing_keys import SigningKeys, check_source
+from sluicegate.service.signing_keys import SigningKeys
+from sluicegate.service.token_settings import SignedTokenSettings
 
 TOKEN_CHARS_MAX: Final = 4_096
 CLIENT_CHARS_MAX: Final = 256
@@ -30,38 +29,6 @@ _RIGHTS: Final = {one.value: one for one in ChannelRight}
 _SIGNATURE_ALONE: Final[Any] = {
     f"verify_{one}": False for one in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignedTokenSettings(SettingsBase):
-    """Signed tokens."""
-
-    jwt_secret: Annotated[
-        tuple[str, ...],
-        Setting("shared secret of HS256 tokens, 32 bytes or more", metavar="FILE"),
-    ] = ()
-    jwt_keys: Annotated[
-        str,
-        Setting("JWKS of RS256 and ES256 tokens, a file or an https URL", metavar="FILE|URL"),
-    ] = ""
-    jwt_issuer: Annotated[str, Setting("required iss of a token", metavar="TEXT")] = ""
-    jwt_audience: Annotated[str, Setting("required aud of a token", metavar="TEXT")] = ""
-    jwt_lifetime_s: Annotated[
-        float, Setting("longest time until a token expires", seconds(1, 86_400))
-    ] = 3_600.0
-
-    @property
-    def accepts_signed_tokens(self) -> bool:
-        """Whether there is a key to verify tokens with."""
-        return bool(self.jwt_secret or self.jwt_keys)
-
-    def check(self) -> None:
-        """Raise for keys over an open connection, or a claim that is set without keys."""
-        super().check()
-        check_source(self.jwt_keys, "--jwt-keys")
-        for name, value in (("issuer", self.jwt_issuer), ("audience", self.jwt_audience)):
-            if value and not self.accepts_signed_tokens:
-                raise BadValue(f"--jwt-{name}", value, "add --jwt-secret or --jwt-keys")
 
 
 def is_signed(token: str) -> bool:

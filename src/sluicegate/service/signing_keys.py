@@ -19,10 +19,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, final
-from urllib.parse import urlsplit
 
 from sluicegate.contracts.access import WITHDRAWN, Standing
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
+from sluicegate.service.token_settings import is_url
 
 REFRESH_S: Final = 300.0
 PAUSE_S: Final = 10.0
@@ -36,22 +36,7 @@ HS256: Final = "HS256"
 RS256: Final = "RS256"
 ES256: Final = "ES256"
 _KINDS: Final = {"RSA": RS256, "EC": ES256}
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _log: Final = logging.getLogger("sluicegate.tokens")
-
-
-def is_url(source: str) -> bool:
-    """Whether public keys are fetched, and not read from a file."""
-    return "://" in source
-
-
-def check_source(source: str, field: str) -> None:
-    """Raise for a URL over which others could replace the keys."""
-    at = urlsplit(source)
-    secure = at.scheme == "https" and at.hostname
-    local = at.scheme == "http" and at.hostname in _LOOPBACK
-    if is_url(source) and not (secure or local):
-        raise BadValue(field, source, "give an https:// URL, an http:// URL of loopback, or a file")
 
 
 @final
@@ -83,7 +68,7 @@ class SigningKeys:
         try:
             import jwt  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
-            raise MissingPackage("jwt", "pubsub") from None
+            raise MissingPackage("jwt", "jwt") from None
         self._jwt = jwt
         self._paths = tuple(secrets)
         self._source = source

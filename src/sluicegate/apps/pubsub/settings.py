@@ -9,23 +9,12 @@ from sluicegate.apps.pubsub.account_limits import RATE_MAX
 from sluicegate.apps.pubsub.histories import PARTS_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.cors import ANY, parse_origin
-from sluicegate.service.common_settings import LISTEN, ServiceSettings
-from sluicegate.service.settings import Setting, SettingType, seconds, whole
-from sluicegate.service.signed_tokens import SignedTokenSettings
+from sluicegate.service.common_settings import ANY_ORIGIN, LISTEN, ORIGIN, ServiceSettings
+from sluicegate.service.settings import Setting, seconds, whole
+from sluicegate.service.token_settings import SignedTokenSettings
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7090"
 _DAY_S: Final = 86_400.0
-
-
-def _parse_origin(text: str, where: str) -> str:
-    origin = parse_origin(text)
-    if not origin:
-        raise BadValue(where, text, "write scheme://host or scheme://host:port, or *")
-    return origin
-
-
-ORIGIN: Final = SettingType(_parse_origin, "ORIGIN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +157,7 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
     def check(self) -> None:
         """Raise for pages or tokens that are let in without access control."""
         super().check()
-        if ANY in self.origins and not (self.access or self.token):
-            raise BadValue("--origins", ANY, "add --access or --token, or name the origins")
+        if ANY_ORIGIN in self.origins and not (self.access or self.token):
+            raise BadValue("--origins", ANY_ORIGIN, "add --access or --token, or name the origins")
         if self.accepts_signed_tokens and not self.access:
             raise BadValue("--jwt-*", "(set)", "add --access: its callers are the accounts")

@@ -7,7 +7,6 @@ by itself, cookies and client certificates, counts for no page that is allowed a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -16,8 +15,6 @@ from sluicegate.doors.http.site import own_origin
 
 ANY: Final = "*"
 MAX_AGE_S: Final = 600  # Chromium keeps none for longer than two hours, Firefox than a day
-_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _PREFLIGHT: Final[Headers] = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id, traceparent"),
@@ -30,24 +27,14 @@ _EXPOSED: Final = (
 _VARY: Final = (b"vary", b"Origin")
 
 
-def parse_origin(text: str) -> str:
-    """Return an origin as browsers write it; empty if the text is none."""
-    origin = text.lower()
-    if origin == ANY:
-        return ANY
-    if not _ORIGIN.fullmatch(origin):
-        return ""
-    return origin.removesuffix(_DEFAULT_PORTS[origin.partition("://")[0]])
-
-
 @final
 class Cors:
-    """The origins that are allowed; `*` is any."""
+    """The origins that are allowed, as browsers write them; `*` is any."""
 
     __slots__ = ("_any", "_origins")
 
     def __init__(self, origins: Sequence[str]) -> None:
-        self._origins = frozenset(one.encode() for one in map(parse_origin, origins))
+        self._origins = frozenset(one.encode() for one in origins)
         self._any = ANY.encode() in self._origins
 
     def allows(self, request: HttpRequest) -> bool:
