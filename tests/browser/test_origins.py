@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 RIGHTS = {"chat": ["publish", "subscribe", "history"]}
-# Each resolves to what came of it, an error too.
+# Each resolves to its result, or to an error.
 FETCH = """async ([url, token]) => {
   const headers = {"content-type": "application/json", authorization: `Bearer ${token}`};
   const body = JSON.stringify({data: "by fetch"});

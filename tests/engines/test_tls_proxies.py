@@ -127,7 +127,7 @@ def test_own_page_behind_tls_proxy_may_open_socket(tmp_path: Path, proxy: str) -
         for origin in ("https://other.example.com", edge.origin.replace("https", "http")):
             with pytest.raises(InvalidStatus, match="403"), edge.open(origin):
                 pass
-        # What a client forges counts for nothing, or is refused.
+        # Forged headers are ignored or rejected.
         evil = "http://127.0.0.1:9"
         with (
             pytest.raises(InvalidStatus, match=r"40[03]"),

@@ -1,4 +1,4 @@
-"""What is open for a caller ends when its access does: each service as a real process."""
+"""Open streams and requests end with the access of their caller: each service as a process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ UPLOADS = {
 
 @pytest.mark.parametrize("app", sorted(UPLOADS))
 @pytest.mark.parametrize("reduce", [False, True])
-def test_request_of_revoked_caller_under_way_gets_401(
+def test_open_request_of_revoked_caller_gets_401(
     tmp_path: Path, access: Path, app: str, reduce: bool
 ) -> None:
     method, path = UPLOADS[app]

@@ -63,7 +63,7 @@ _NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 
 @final
 class Standing:
-    """Whether a credential still counts. Whoever withdraws it sets `ended`, to the reason."""
+    """Whether a credential still counts: `ended` is empty, or the reason why it does not."""
 
     __slots__ = ("ended",)
 
@@ -78,8 +78,8 @@ class Identity:
     `tables` has its grants on the tables of a key-value store; none on one that is not there.
     `highest` is the highest class it may claim; None leaves that to the service.
 
-    What is open for the caller ends at `until_us`, and when one of `standings` does: each
-    connection asks `ended`. `client` and `channels` are those of a signed token for pub/sub.
+    Streams and requests of the caller end at `until_us`, and when one of `standings` ends: each
+    connection checks `ended`. `client` and `channels` are those of a signed token for pub/sub.
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ _BETWEEN: Final = ":"
 
 
 class ChannelRight(Enum):
-    """What a token allows in a channel."""
+    """A right of a token in a channel."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -55,7 +55,7 @@ def _segments(pattern: str) -> list[str]:
         remedy = f"give a pattern of 1 to {PATTERN_CHARS_MAX} characters"
         raise BadValue("channels", pattern[:PATTERN_CHARS_MAX], remedy)
     segments = pattern.split(_BETWEEN)
-    *inner, last = segments
+    inner, last = segments[:-1], segments[-1]
     if ANY in last[:-1] or any(ANY in one and one != ANY for one in inner):
         remedy = "write * as a whole segment, or at the end"
         raise BadValue("channels", pattern, remedy)

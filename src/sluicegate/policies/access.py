@@ -108,9 +108,9 @@ class KnownCallers:
         return [identity for _, identity in self._by_name.values()]
 
     def succeed(self, before: KnownCallers) -> None:
-        """Take the place of a table: revoke each identity whose credential or rights are fewer now.
+        """Replace a table: revoke each identity whose credential is gone or whose rights are fewer.
 
-        The others stay the same objects, so that what is open for them goes on with the new rights.
+        The other identities stay the same objects, so their open streams get the new rights.
         """
         kept: dict[Identity, Identity] = {}
         for name, (credential, identity) in before._by_name.items():
@@ -152,7 +152,7 @@ class KnownCallers:
         return self._by_login.get(name)
 
     def by_name(self, name: str) -> Identity | None:
-        """Return the caller of this name, for whom a signed token may speak."""
+        """Return the caller of this name: the account of a signed token."""
         found = self._by_name.get(name)
         return None if found is None else found[1]
 

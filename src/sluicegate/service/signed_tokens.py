@@ -38,7 +38,7 @@ def is_signed(token: str) -> bool:
 
 @final
 class SignedTokens:
-    """Makes identities of signed tokens. Raises `Unauthenticated` with what is wrong with one."""
+    """Makes identities of signed tokens. Raises `Unauthenticated` with the fault of a token."""
 
     def __init__(self, settings: SignedTokenSettings, clock: Clock) -> None:
         self._settings = settings

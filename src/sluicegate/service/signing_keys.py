@@ -62,7 +62,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @final
 class SigningKeys:
-    """The keys in force. `reload` reads the files again; `refresh` and `keep` fetch the URL."""
+    """The current keys. `reload` reads the files again; `refresh` and `keep` fetch the URL."""
 
     def __init__(self, secrets: Sequence[str], source: str) -> None:
         try:
@@ -116,7 +116,7 @@ class SigningKeys:
     async def keep(self) -> None:
         """Fetch the keys again and again; `refresh` was called before."""
         while True:
-            # However many tokens name an unknown key.
+            # A bound for tokens that name unknown keys.
             self._pausing = True
             await asyncio.sleep(PAUSE_S)
             self._pausing = False
@@ -132,7 +132,7 @@ class SigningKeys:
             text = await asyncio.to_thread(self._fetch)
             self._public = _succeed(self._public, self._parse(text, self._source))
         except (OSError, ValueError, BadValue) as error:
-            _log.warning("the signing keys of %s stay as they are: %s", self._source, error)
+            _log.warning("the signing keys of %s are not replaced: %s", self._source, error)
 
     def _fetch(self) -> bytes:
         with self._opener.open(self._source, timeout=TIMEOUT_S) as reply:

@@ -49,7 +49,7 @@ def test_socket_of_revoked_account_is_closed_with_4403(tmp_path: Path, change: s
         assert bob.take(1) == [1]
 
 
-def test_socket_of_account_with_more_grants_goes_on_with_them(tmp_path: Path) -> None:
+def test_socket_of_account_with_new_grants_gets_them(tmp_path: Path) -> None:
     access = Path(access_of(tmp_path))
     text = access.read_text()
     access.write_text(text.replace('"publish", ', "", 1))

@@ -1,4 +1,4 @@
-"""CORS: which pages of other origins may call, and what a browser is told."""
+"""CORS: pages of other origins that may call, and the headers of replies to them."""
 
 from __future__ import annotations
 
@@ -97,15 +97,15 @@ def test_reply_is_shown_to_listed_origins_alone() -> None:
     assert b"access-control-allow-credentials" not in shown
 
 
-def test_any_origin_is_told_without_its_name() -> None:
+def test_star_allows_any_origin_without_vary() -> None:
     headers = dict(Cors(["*"]).dress(request(origin=OTHER), HttpReply(200)).headers)
     assert headers[b"access-control-allow-origin"] == b"*"
     assert b"vary" not in headers
 
 
-def test_cookies_and_certificates_count_for_no_page_that_nobody_named() -> None:
+def test_star_ignores_cookies_and_certificates() -> None:
     class Certified:
-        """Knows whoever has a certificate."""
+        """Accepts any certificate."""
 
         anonymous: Identity | None = None
 

@@ -1,4 +1,4 @@
-"""What the headers of a trusted proxy make of a request, and what those of others do not."""
+"""Forwarding headers count from trusted proxies, and from no other peer."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class PubSubHandler(HttpHandler):
         )
 
     def identify(self, request: HttpRequest) -> Identity | HttpReply:
-        """As everywhere; a page whose token is invalid is told so by a close code."""
+        """Return the caller; a page with an invalid token gets a close code instead of a status."""
         found = super().identify(request)
         if isinstance(found, HttpReply) and found.status == 401 and offered_token(request):
             return self._open_socket(request, json.loads(found.body)["detail"], self.access)

@@ -203,7 +203,7 @@ class PubSubSession:
     # What is asked.
 
     def _renew(self, request_id: int, token: object) -> None:
-        """Go on with the rights of another token for the same client."""
+        """Replace the token by another one of the same client."""
         old = self.identity
         new = self._identify(token) if isinstance(token, str) else None
         if new is None:

@@ -160,4 +160,6 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
         if ANY_ORIGIN in self.origins and not (self.access or self.token):
             raise BadValue("--origins", ANY_ORIGIN, "add --access or --token, or name the origins")
         if self.accepts_signed_tokens and not self.access:
-            raise BadValue("--jwt-*", "(set)", "add --access: its callers are the accounts")
+            given = self.jwt_keys or self.jwt_secret[0]
+            name = "--jwt-keys" if self.jwt_keys else "--jwt-secret"
+            raise BadValue(name, given, "add --access: its callers are the accounts")

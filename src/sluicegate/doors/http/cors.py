@@ -1,8 +1,8 @@
 """CORS: pages of other origins that may read our answers, and open a WebSocket.
 
-A browser tells the origin of the page. One that is allowed gets the headers by which the browser
-shows it the answer (Fetch standard, section 3.2); to others it shows nothing. What a browser sends
-by itself, cookies and client certificates, counts for no page that is allowed as any other is.
+A browser sends the origin of the page. The reply to an allowed origin has the headers by which the
+browser shows it to the page (Fetch standard, section 3.2); other pages see nothing. With `*`,
+cookies and client certificates, which browsers send unasked, do not authenticate a page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cors:
         return bool(origin) and (self._any or origin in self._origins)
 
     def forget_ambient(self, request: HttpRequest) -> None:
-        """Let no cookie or certificate speak for a page of an origin that nobody named."""
+        """Drop cookies and certificates of a page that only `*` allows."""
         origin = request.header(b"origin").lower()
         if self._any and origin and origin not in self._origins and not own_origin(request):
             request.first.pop(b"cookie", None)

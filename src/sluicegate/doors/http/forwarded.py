@@ -1,6 +1,6 @@
 """Forwarded: the client, scheme and host of a request that a trusted proxy passes on.
 
-A proxy that terminates TLS writes into headers what it was asked: X-Forwarded-For, -Proto and
+A proxy that terminates TLS describes the original request in headers: X-Forwarded-For, -Proto and
 -Host, or Forwarded (RFC 7239). Any client can write them too, so they count only from a peer in a
 trusted network. A list grows at its right end: reading from there, entries that name trusted
 proxies are skipped, and the first other address is the client. Scheme and host are the last ones.
@@ -46,7 +46,7 @@ _UNREADABLE: Final = problem(
 
 
 class _Told(NamedTuple):
-    """What headers tell; empty where they do not."""
+    """The contents of forwarding headers; empty fields are absent."""
 
     client: str
     scheme: str

@@ -108,12 +108,12 @@ def _mistake_in(request: HttpRequest, url: bytes, version: str) -> HttpReply | N
 
 @lru_cache(TARGETS_MAX)
 def _target(url: bytes) -> tuple[str, str, bytes]:
-    """What is asked for again and again is remembered."""
+    """Return the parsed target from a cache of recent ones."""
     return _parse_target(url)
 
 
 def _parse_target(url: bytes) -> tuple[str, str, bytes]:
-    """The path as it was sent, the one that is meant, and the query; no path is none of ours."""
+    """Return the raw path, the decoded path and the query; empty paths for an invalid target."""
     if url == b"*":
         return "*", "*", b""
     try:

@@ -47,8 +47,8 @@ _SEVERAL_TOKENS: Final = problem(
 def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     """Who speaks, or the 401 that asks for it: a token, else a certificate, else nobody's right.
 
-    A browser's WebSocket offers it as a subprotocol. A token that nobody has is refused even where
-    none is needed: who sends one means it.
+    A browser's WebSocket offers it as a subprotocol. An unknown token gets 401 even where
+    anonymous callers are allowed.
     """
     value = request.header(b"authorization") or offered_token(request)
     if value:

@@ -62,7 +62,7 @@ TOO_MANY: Final = problem(
 ACCESS_ENDED: Final = problem(
     401,
     "Unauthorized",
-    "access was revoked or has expired while the request was under way",
+    "access was revoked or has expired while the request was in flight",
     headers=((b"www-authenticate", b'Bearer realm="sluicegate", error="invalid_token"'),),
     close=True,
 )

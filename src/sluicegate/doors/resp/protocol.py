@@ -411,7 +411,7 @@ class RespProtocol:
         self._answered += 1
         self._owed.discard(owed)
         owed.work = None
-        if self._dead or owed.pieces is not None:  # who was to have it has lost access
+        if self._dead or owed.pieces is not None:  # the caller has lost access
             return
         if error is None:
             assert reply is not None

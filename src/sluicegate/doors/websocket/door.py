@@ -82,7 +82,7 @@ class WebSocketDoor:
 
 @final
 class _Rejected:
-    """The session of a connection that is closed as soon as it is there."""
+    """The session of a connection that is closed right after its handshake."""
 
     identity: Identity | None = None
 
@@ -90,17 +90,17 @@ class _Rejected:
         asyncio.get_running_loop().call_soon(socket.fail, code, reason)
 
     def receive(self, _text: str) -> None:
-        """Nobody is here to take it."""
+        """Ignore a message: the connection is closing."""
 
     def resume(self) -> None:
-        """There is nothing to send."""
+        """Do nothing: there is nothing to send."""
 
     def under_way(self) -> int:
-        """Nothing is."""
+        """Return 0."""
         return 0
 
     def close(self) -> None:
-        """It has ended."""
+        """Do nothing."""
 
 
 def _select_subprotocol(
