@@ -188,7 +188,8 @@ def test_issuer_and_audience_must_be_those_of_settings(tmp_path: Path) -> None:
     assert bench.identify(signed(iss="me", aud="here")).client == "mia"
     assert "issuer" in bench.invalid(signed(aud="here"))
     assert "issuer" in bench.invalid(signed(iss="you", aud="here"))
-    for audience in (None, "there", [], {"here": 1}):
+    audiences: list[Any] = [None, "there", [], {"here": 1}]
+    for audience in audiences:
         assert "audience" in bench.invalid(signed(iss="me", aud=audience))
 
 
@@ -236,22 +237,24 @@ def test_unknown_key_is_fetched_once_in_a_pause(monkeypatch: pytest.MonkeyPatch)
 
         monkeypatch.setattr("sluicegate.service.signing_keys.asyncio.sleep", pause)
         monkeypatch.setattr(keys, "_fetch", fetch)
+
+        async def pausing(*, now: bool) -> None:
+            while keys._pausing is not now:
+                await asyncio.wait((kept,), timeout=0.001)
+
         await keys.refresh()
         kept = asyncio.create_task(keys.keep())
-        while not keys._pausing:
-            await asyncio.wait((kept,), timeout=0.001)
+        await pausing(now=True)
         token = signed(RSA_KEY, "RS256", "r")
         with pytest.raises(Unauthenticated):  # it was fetched just now
             tokens.identify(token, {"shop": SHOP}.get)
         served.append(jwk(RSA_KEY, "r"))
         pauses.put_nowait(None)
-        while keys._pausing:
-            await asyncio.wait((kept,), timeout=0.001)
+        await pausing(now=False)
         fetched.clear()
         with pytest.raises(Unavailable):
             tokens.identify(token, {"shop": SHOP}.get)
-        while not keys._pausing:
-            await asyncio.wait((kept,), timeout=0.001)
+        await pausing(now=True)
         assert fetched.is_set()
         assert tokens.identify(token, {"shop": SHOP}.get).client == "mia"
         kept.cancel()
