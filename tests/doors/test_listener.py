@@ -255,7 +255,7 @@ def test_connection_whose_access_ended_is_cut_if_it_stays_open(loop: str) -> Non
             await until(lambda: listener.stats().served["RESP"] == 1)
             listener.check_callers()
             assert await caller.rest() == b""
-            assert len(Ended.reloads) == 1  # it had been told
+            assert len(Ended.reloads) == 1  # the connection was asked once
             Ended.reloads.clear()
 
     run(story, loop)
