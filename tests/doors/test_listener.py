@@ -6,8 +6,9 @@ import asyncio
 import errno
 import os
 import socket
+from ipaddress import ip_network
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from hypothesis import given, settings
@@ -218,6 +219,46 @@ def test_one_address_may_not_take_all_connections_and_gets_its_places_back() -> 
                 await caller.leave()
 
     run(story)
+
+
+def test_connections_of_trusted_proxy_count_for_no_address() -> None:
+    async def story() -> None:
+        trusted = (ip_network("127.0.0.0/8"),)
+        async with hall(connections_per_address_max=1, trusted_proxies=trusted) as here:
+            callers = [await here.call(FIRST_BYTES[Language.RESP]) for _ in range(3)]
+            for caller in callers:
+                await caller.hears(b"RESP:")
+            assert here.listener.stats().addresses == 0
+            for caller in callers:
+                await caller.leave()
+
+    run(story)
+
+
+@both
+def test_connection_whose_access_ended_is_cut_if_it_stays_open(loop: str) -> None:
+    class Ended(asyncio.Protocol):
+        reloads: ClassVar[list[bool]] = []
+
+        def data_received(self, data: bytes) -> None:
+            pass
+
+        def check_callers(self, reloaded: bool) -> bool:
+            self.reloads.append(reloaded)
+            return True
+
+    async def story() -> None:
+        async with Listener(["127.0.0.1:0"], {Language.RESP: lambda _: Ended()}) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0].port)
+            caller = Caller(reader, writer)
+            writer.write(b"PING\r\n")
+            await until(lambda: listener.stats().served["RESP"] == 1)
+            listener.check_callers()
+            assert await caller.rest() == b""
+            assert len(Ended.reloads) == 1  # the connection was asked once
+            Ended.reloads.clear()
+
+    run(story, loop)
 
 
 @both

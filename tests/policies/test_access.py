@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.access import (
+    EVERY_GRANT,
+    EXPIRED,
+    REVOKED,
+    Grant,
+    Identity,
+    Standing,
+    TableGrant,
+)
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Forbidden
 from sluicegate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
 
@@ -73,3 +84,69 @@ def test_where_there_is_no_table_everybody_may_do_everything() -> None:
     everybody = OpenAccess().anonymous
     assert everybody is not None
     assert all(everybody.may(grant) for grant in Grant)
+
+
+def test_unchanged_caller_of_new_table_keeps_its_identity() -> None:
+    before, after = KnownCallers([ANN, BOB]), KnownCallers([BOB, ANN])
+    ann = before.by_token("ann's secret")
+    assert ann is not None
+    after.succeed(before)
+    assert after.by_token("ann's secret") is ann
+    assert after.by_name("ann") is ann
+    assert ann.ended(0) == ""
+
+
+def test_caller_with_more_grants_keeps_its_identity_with_them() -> None:
+    before = KnownCallers([ANN], anonymous=CHECK)
+    after = KnownCallers([ANN._replace(grants=EVERY_GRANT)], anonymous=EVERY_GRANT)
+    ann, nobody = before.by_token("ann's secret"), before.anonymous
+    assert ann is not None
+    assert nobody is not None
+    after.succeed(before)
+    for one in (ann, nobody):
+        assert one.may(Grant.RESET)
+        assert one.ended(0) == ""
+    assert after.anonymous is nobody
+
+
+READ, WRITE = frozenset({TableGrant.READ}), frozenset({TableGrant.READ, TableGrant.WRITE})
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"name": "eve"},
+        {"token_sha256": token_digest("another secret")},
+        {"token_sha256": "", "certificate": "ann.local"},
+        {"grants": frozenset()},
+        {"tables": {"*": READ}},
+        {"tables": {"*": WRITE, "t": READ}},
+        {"highest": Criticality.BULK},
+    ],
+    ids="_".join,
+)
+def test_caller_with_fewer_rights_is_revoked(now: dict[str, Any]) -> None:
+    ann = ANN._replace(tables={"*": WRITE}, highest=Criticality.DEGRADED)
+    before = KnownCallers([ann])
+    found = before.by_token("ann's secret")
+    assert found is not None
+    after = KnownCallers([ann._replace(**now)])
+    after.succeed(before)
+    assert found.ended(0) == REVOKED
+    assert after.by_token("ann's secret") is not found
+
+
+def test_anonymous_without_grants_is_revoked() -> None:
+    before = KnownCallers([ANN], anonymous=CHECK)
+    nobody = before.anonymous
+    assert nobody is not None
+    KnownCallers([ANN]).succeed(before)
+    assert nobody.ended(0) == REVOKED
+
+
+def test_identity_ends_at_its_instant_and_with_each_standing() -> None:
+    session = Standing()
+    ann = Identity("ann", CHECK).until(1_000, session)
+    assert [ann.ended(now_us) for now_us in (0, 999, 1_000)] == ["", "", EXPIRED]
+    session.ended = REVOKED
+    assert ann.ended(0) == REVOKED

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import RulesSettings
+from sluicegate.service.common_settings import ORIGIN, RulesSettings
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,26 @@ def test_what_does_not_go_together_is_refused_by_its_flag(
 )
 def test_what_goes_together_is_taken(settings: RulesSettings) -> None:
     settings.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("https://App.Example.com", "https://app.example.com"),
+        ("https://app.example.com:443", "https://app.example.com"),
+        ("http://localhost:5173", "http://localhost:5173"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("*", "*"),
+    ],
+)
+def test_origin_is_as_browsers_write_it(text: str, origin: str) -> None:
+    assert ORIGIN.parse(text, "--origins") == origin
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["null", "app.example.com", "https://app.example.com/", "https://*.example.com", "ftp://a"],
+)
+def test_text_that_is_no_origin_is_invalid(text: str) -> None:
+    with pytest.raises(BadValue, match="scheme://host"):
+        ORIGIN.parse(text, "--origins")

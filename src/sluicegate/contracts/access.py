@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, Protocol, final
 
+from sluicegate.contracts.channel_scope import ChannelRight, ChannelScope
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Forbidden
+
+FOREVER: Final = -1
+EXPIRED: Final = "the token has expired"
+REVOKED: Final = "access was revoked or reduced"
+WITHDRAWN: Final = "the key of the token was withdrawn"
 
 
 class Grant(Enum):
@@ -56,14 +62,30 @@ _NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 
 
 @final
+class Standing:
+    """Whether a credential still counts: `ended` is empty, or the reason why it does not."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = ""
+
+
+@final
 class Identity:
     """A caller: its name, grants, and the criticality of its requests unless they claim another.
 
     `tables` has its grants on the tables of a key-value store; none on one that is not there.
     `highest` is the highest class it may claim; None leaves that to the service.
+
+    Streams and requests of the caller end at `until_us`, and when one of `standings` ends: each
+    connection checks `ended`. `client` and `channels` are those of a signed token for pub/sub.
     """
 
-    __slots__ = ("criticality", "grants", "highest", "may_check", "name", "tables")
+    __slots__ = (
+        "channels", "client", "criticality", "grants", "highest", "may_check", "name", "standings",
+        "tables", "until_us",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +94,11 @@ class Identity:
         tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES,
         criticality: Criticality | None = None,
         highest: Criticality | None = None,
+        *,
+        standings: tuple[Standing, ...] = (),
+        until_us: int = FOREVER,
+        client: str = "",
+        channels: ChannelScope | None = None,
     ) -> None:
         self.name = name
         self.grants = frozenset(grants)
@@ -79,6 +106,41 @@ class Identity:
         self.tables = tables
         self.criticality = criticality
         self.highest = highest
+        self.standings = standings or (Standing(),)
+        self.until_us = until_us
+        self.client = client
+        self.channels = channels
+
+    def ended(self, now_us: int) -> str:
+        """Return why nothing may stay open for the caller; empty while it may."""
+        for standing in self.standings:
+            if standing.ended:
+                return standing.ended
+        return EXPIRED if 0 <= self.until_us <= now_us else ""
+
+    def revoke(self) -> None:
+        """End what is open for the caller, and for those whose rights rest on this identity."""
+        self.standings[0].ended = REVOKED
+
+    def until(self, until_us: int, standing: Standing) -> Identity:
+        """Return the same caller for a session, which ends by itself or with `standing`."""
+        return Identity(
+            self.name,
+            self.grants,
+            self.tables,
+            self.criticality,
+            self.highest,
+            standings=(standing, *self.standings),
+            until_us=until_us,
+        )
+
+    def change(self, other: Identity) -> None:
+        """Take over the rights of `other`, which are no fewer."""
+        self.grants = other.grants
+        self.may_check = other.may_check
+        self.tables = other.tables
+        self.criticality = other.criticality
+        self.highest = other.highest
 
     def may(self, grant: Grant) -> bool:
         """Whether this grant was given."""
@@ -88,6 +150,12 @@ class Identity:
         """Raise `Forbidden` unless this grant was given."""
         if grant not in self.grants:
             raise Forbidden(self.name, grant.value)
+
+    def require_in(self, channel: str, grant: Grant, right: ChannelRight) -> None:
+        """Raise `Forbidden` without the grant, or without the right in the channel of a token."""
+        self.require(grant)
+        if self.channels is not None and not self.channels.allows(channel, right):
+            raise Forbidden(self.client or self.name, f"{right.value} in {channel}")
 
     def may_on(self, table: str, grant: TableGrant) -> bool:
         """Whether this grant was given on this table."""

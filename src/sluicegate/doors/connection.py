@@ -10,6 +10,10 @@ A protocol may offer more than asyncio asks for, and each is used if it is there
     drain()         finish what is under way, take nothing new, close
     under_way()     how much is; while it is not 0 the connection is not idle
     tick(now_s)     called every `look_s`, for the protocol's own time-outs; the loop's time
+    check_callers(reloaded)
+                    end what is open for callers whose access has ended (`Identity.ended`); called
+                    every `look_s`, and with `reloaded` after the callers were read again. Returns
+                    whether the connection ends; then it has a second
 """
 
 from __future__ import annotations
@@ -116,6 +120,10 @@ def _no_work() -> int:
     return 0
 
 
+def _no_callers(_reloaded: bool) -> bool:
+    return False
+
+
 @final
 class AcceptedConnection:
     """One accepted connection, from the first byte to the last.
@@ -124,6 +132,7 @@ class AcceptedConnection:
     """
 
     __slots__ = (
+        "_check_callers",
         "_drain",
         "_forward",
         "_head",
@@ -175,6 +184,7 @@ class AcceptedConnection:
         self._drain: Callable[[], object] = _do_nothing
         self._under_way: Callable[[], int] = _no_work
         self._tick: Callable[[float], object] = _do_nothing
+        self._check_callers: Callable[[bool], bool] = _no_callers
 
     def introduce(self, host: str, port: int) -> None:
         """Take this for who is at the other end, of the proxy that connects us."""
@@ -240,6 +250,7 @@ class AcceptedConnection:
         self.on_lost()
         self._forward = self._drain = self._tick = _do_nothing
         self._under_way = _no_work
+        self._check_callers = _no_callers
         if inner is not None:
             try:
                 inner.connection_lost(exc)
@@ -277,8 +288,19 @@ class AcceptedConnection:
         if self.transport is not None:
             self.transport.abort()
 
+    def check_callers(self, *, reloaded: bool) -> None:
+        """End what is open for callers whose access has ended."""
+        if self._lost or self.closing_at_s != _NEVER:
+            return
+        try:
+            if self._check_callers(reloaded):
+                self.closing_at_s = self._owner.now_s() + _CLOSE_S_MAX
+        except Exception:
+            self._log_failure()
+
     def sweep(self, now_s: float) -> None:
         """Check its bounds in time, and the backlog."""
+        self.check_callers(reloaded=False)
         transport = self.transport
         if transport is None or self._lost:
             return
@@ -368,6 +390,7 @@ class AcceptedConnection:
         self._drain = getattr(offered, "drain", _do_nothing)
         self._under_way = getattr(offered, "under_way", _no_work)
         self._tick = getattr(offered, "tick", _do_nothing)
+        self._check_callers = getattr(offered, "check_callers", _no_callers)
         self._inner = inner
         self.active = True
         assert self.transport is not None

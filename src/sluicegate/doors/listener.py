@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address, address_of, bind, bound_address, release
 from sluicegate.doors.connection import AcceptedConnection, ListenerCounts, PeerInfo
-from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.listener_settings import ListenerSettings, Network
 from sluicegate.doors.proxies import IPV6_PREFIX_DEFAULT, address_in
 from sluicegate.doors.sniff import Language, alpn_of, require_servable
 from sluicegate.doors.tls import Tls
@@ -297,7 +297,7 @@ class Listener:
 
     def _admit(self, client: socket.socket, host: str, port: int, address: Address) -> None:
         self.counts.accepted += 1
-        proxied = self._is_proxy(host)
+        proxied = _is_in(host, self.settings.proxies)
         reserved = False
         ordinary = len(self._connections) - self._reserved_open
         if ordinary >= self.settings.connections_max:
@@ -318,17 +318,10 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _is_proxy(self, host: str) -> bool:
-        """Whether who connects from there says for whom."""
-        if not host or not self.settings.proxies:
-            return False
-        address = ip_address(address_in(host, 128))
-        return any(address in network for network in self.settings.proxies)
-
     def _count(self, connection: AcceptedConnection) -> bool:
         """Count it among those of its address; whether it may be one more."""
         host = connection.peer.host
-        if not host or connection.reserved:
+        if not host or connection.reserved or _is_in(host, self.settings.trusted_proxies):
             return True
         counted_as = address_in(host, IPV6_PREFIX_DEFAULT)  # who has one address has a network
         so_far = self._by_host.get(counted_as, 0)
@@ -402,6 +395,17 @@ class Listener:
 
     # Looking after what is open.
 
+    def check_callers(self) -> None:
+        """End what is open for callers whose access has ended: they were read again."""
+        self._check_some(iter(tuple(self._connections)))
+
+    def _check_some(self, rest: Iterator[AcceptedConnection]) -> None:
+        some = tuple(islice(rest, _SWEPT_AT_ONCE))
+        for connection in some:
+            connection.check_callers(reloaded=True)
+        if some and self._loop is not None:
+            self._loop.call_soon(self._check_some, rest)
+
     def _schedule_sweep(self) -> None:
         if self._loop is not None:
             self._sweep_handle = self._loop.call_later(self.settings.look_s, self._sweep)
@@ -448,6 +452,14 @@ async def _read_proxy_header(client: socket.socket) -> ProxyHeader | None:
         if header is not None:
             return header
         head += data
+
+
+def _is_in(host: str, networks: Sequence[Network]) -> bool:
+    """Whether who connects from there is one of our proxies."""
+    if not host or not networks:
+        return False
+    address = ip_address(address_in(host, 128))
+    return any(address in network for network in networks)
 
 
 def _settle(readable: asyncio.Future[None]) -> None:

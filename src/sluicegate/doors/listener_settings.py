@@ -31,6 +31,8 @@ class ListenerSettings:
     # Who connects from here says first, by the PROXY protocol, for whom: that is whose connection
     # it is. Nobody else is believed.
     proxies: tuple[Network, ...] = ()
+    # Whose connections are those of many clients, and count for no address.
+    trusted_proxies: tuple[Network, ...] = ()
     # From the first byte it may send to the last that it takes to tell its language.
     sniff_timeout_s: float = ranged(5.0, 0.01, _DAY_S)
     tls_handshake_timeout_s: float = ranged(5.0, 0.01, _DAY_S)

@@ -67,9 +67,10 @@ class Proxies:
         """
         if self.trusted and lines:
             if self.header == FORWARDED:
-                entry = _for_of(_element_from_right(",".join(lines), self.trusted))
+                element = element_from_right(",".join(lines), self.trusted)
+                entry = pairs_in(element).get("for", "")
             else:
-                entry = _entry_from_right(lines, self.trusted)
+                entry = entry_from_right(lines, self.trusted)
             address = address_in(entry, self.ipv6_prefix)
             if address:
                 return address
@@ -117,7 +118,7 @@ def _is_port(text: str) -> bool:
     return text[0] == ":" and len(digits) <= 5 and digits.isascii() and digits.isdigit()
 
 
-def _entry_from_right(lines: Sequence[str], place: int) -> str:
+def entry_from_right(lines: Sequence[str], place: int) -> str:
     """The entry at `place` from the right, 1 the last, of a list over several lines."""
     for line in reversed(lines):
         entries = line.rsplit(",", place)  # what stands further left is not even split
@@ -127,7 +128,7 @@ def _entry_from_right(lines: Sequence[str], place: int) -> str:
     return ""
 
 
-def _element_from_right(text: str, place: int) -> str:
+def element_from_right(text: str, place: int) -> str:
     """The same for a list whose elements may hold quoted commas.
 
     It is read from the right, where trusted proxies wrote whole elements: a quote that a client
@@ -146,10 +147,10 @@ def _element_from_right(text: str, place: int) -> str:
     return text[:end] if place == 1 else ""
 
 
-def _for_of(element: str) -> str:
-    """The value of `for` in one element of a Forwarded header."""
+def pairs_in(element: str) -> dict[str, str]:
+    """The names and values of one element of a Forwarded header; the first of each name."""
+    found: dict[str, str] = {}
     for pair in element.split(";"):
         name, _, value = pair.partition("=")
-        if name.strip().lower() == "for":
-            return value.strip().strip('"')
-    return ""
+        found.setdefault(name.strip().lower(), value.strip().strip('"'))
+    return found

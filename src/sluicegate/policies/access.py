@@ -58,7 +58,7 @@ def token_digest(token: str) -> str:
 class KnownCallers:
     """A `contracts.access.Access` over a table of credentials."""
 
-    __slots__ = ("_by_certificate", "_by_digest", "_by_login", "anonymous")
+    __slots__ = ("_by_certificate", "_by_digest", "_by_login", "_by_name", "anonymous")
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class KnownCallers:
         self._by_digest: dict[str, Identity] = {}
         self._by_certificate: dict[str, Identity] = {}
         self._by_login: dict[str, Identity] = {}
-        names: set[str] = set()
+        self._by_name: dict[str, tuple[Credential, Identity]] = {}
         for at, one in enumerate(credentials):
             field = f"callers[{at}]"
             if at >= CALLERS_MAX:
                 raise BadValue("callers", f"more than {CALLERS_MAX:,}", "leave some out")
-            if not one.name or one.name in names or one.name.startswith("("):
+            if not one.name or one.name in self._by_name or one.name.startswith("("):
                 remedy = "give each caller a name of its own, not in parentheses"
                 raise BadValue(f"{field}.name", one.name, remedy)
-            names.add(one.name)
             identity = Identity(one.name, one.grants, one.tables, one.criticality, one.highest)
+            self._by_name[one.name] = one, identity
             if not (one.token_sha256 or one.certificate or one.login):
                 remedy = "give it a token_sha256 or a certificate, or login = true"
                 raise BadValue(field, one.name, remedy)
@@ -105,8 +105,33 @@ class KnownCallers:
     @property
     def identities(self) -> Sequence[Identity]:
         """Every identity of the table."""
-        found = (self._by_digest, self._by_certificate, self._by_login)
-        return list({one.name: one for table in found for one in table.values()}.values())
+        return [identity for _, identity in self._by_name.values()]
+
+    def succeed(self, before: KnownCallers) -> None:
+        """Replace a table: revoke each identity whose credential is gone or whose rights are fewer.
+
+        The other identities stay the same objects, so their open streams get the new rights.
+        """
+        kept: dict[Identity, Identity] = {}
+        for name, (credential, identity) in before._by_name.items():
+            now = self._by_name.get(name)
+            if now is None or _is_less(now[0], credential):
+                identity.revoke()
+                continue
+            identity.change(now[1])
+            kept[now[1]] = identity
+            self._by_name[name] = now[0], identity
+        for table in (self._by_digest, self._by_certificate, self._by_login):
+            for key, one in table.items():
+                table[key] = kept.get(one, one)
+        old, new = before.anonymous, self.anonymous
+        if old is None:
+            return
+        if new is None or not (old.grants <= new.grants and _covers(new.tables, old.tables)):
+            old.revoke()
+        else:
+            old.change(new)
+            self.anonymous = old
 
     def by_token(self, token: str) -> Identity | None:
         """Return whose token this is, if anybody's."""
@@ -125,6 +150,34 @@ class KnownCallers:
     def by_login(self, name: str) -> Identity | None:
         """Return who has this name, if they log in elsewhere."""
         return self._by_login.get(name)
+
+    def by_name(self, name: str) -> Identity | None:
+        """Return the caller of this name: the account of a signed token."""
+        found = self._by_name.get(name)
+        return None if found is None else found[1]
+
+
+def _is_less(now: Credential, before: Credential) -> bool:
+    """Whether a credential was withdrawn, or has fewer rights than before."""
+    return (
+        (before.token_sha256 not in ("", now.token_sha256))
+        or (before.certificate not in ("", now.certificate))
+        or (before.login and not now.login)
+        or not before.grants <= now.grants
+        or not _covers(now.tables, before.tables)
+        or now.highest != before.highest  # None leaves it to the service, so there is no order
+    )
+
+
+def _covers(
+    now: Mapping[str, frozenset[TableGrant]], before: Mapping[str, frozenset[TableGrant]]
+) -> bool:
+    """Whether each table has all the grants that it had; `*` stands for those not named."""
+    rest: frozenset[TableGrant] = frozenset()
+    return all(
+        before.get(name, before.get(ANY_TABLE, rest)) <= now.get(name, now.get(ANY_TABLE, rest))
+        for name in {*before, *now}
+    )
 
 
 @final

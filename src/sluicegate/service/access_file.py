@@ -47,6 +47,7 @@ from sluicegate.policies.access import (
     OpenAccess,
     token_digest,
 )
+from sluicegate.service.signed_tokens import SignedTokens, is_signed
 from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 10_000_000
@@ -62,9 +63,10 @@ _TABLE: Final = re.compile(rf"\*|[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}"
 class ReloadedAccess:
     """The access that the file says now; a bad file never replaces a good one."""
 
-    __slots__ = ("_access", "_path", "_token")
+    __slots__ = ("_access", "_path", "_signed", "_token")
 
-    def __init__(self, path: str, token: str) -> None:
+    def __init__(self, path: str, token: str, signed: SignedTokens | None = None) -> None:
+        self._signed = signed
         self._path = path
         self._token = token
         self._access = make_access(path, token)
@@ -80,7 +82,9 @@ class ReloadedAccess:
         return self._access.identities if isinstance(self._access, KnownCallers) else ()
 
     def by_token(self, token: str) -> Identity | None:
-        """Whose secret this is."""
+        """Whose secret this is; raises `Unauthenticated` for a signed token that is invalid."""
+        if self._signed is not None and is_signed(token):
+            return self._signed.identify(token, self._account)
         return self._access.by_token(token)
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
@@ -92,10 +96,19 @@ class ReloadedAccess:
         return self._access.by_login(name)
 
     def reload(self) -> bool:
-        """Read the file again; whether there was one."""
-        if self._path:
-            self._access = make_access(self._path, self._token)
-        return bool(self._path)
+        """Read the file, and the keys of signed tokens, again; whether there was a file."""
+        if not self._path:
+            return False
+        before, after = self._access, make_access(self._path, self._token)
+        if self._signed is not None:
+            self._signed.keys.reload()
+        if isinstance(before, KnownCallers) and isinstance(after, KnownCallers):
+            after.succeed(before)
+        self._access = after
+        return True
+
+    def _account(self, name: str) -> Identity | None:
+        return self._access.by_name(name) if isinstance(self._access, KnownCallers) else None
 
 
 def make_access(path: str, token: str) -> PeopleAccess:

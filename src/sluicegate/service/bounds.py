@@ -9,7 +9,7 @@ from typing import Final
 from sluicegate.doors.binding import Address, check_public
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.listener_settings import ListenerSettings, Network
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.service.common_settings import AccessSettings, ConnectionSettings
 from sluicegate.wire.h2.settings import H2Settings
@@ -44,6 +44,7 @@ def listener_settings(settings: ConnectionSettings, *, reuse_port: bool) -> List
         connections_max=settings.connections_max,
         connections_per_address_max=settings.connections_per_address_max,
         proxies=tuple(ip_network(one) for one in settings.proxy_protocol),
+        trusted_proxies=_trusted(settings),
         sniff_timeout_s=settings.head_s,
         idle_timeout_s=settings.idle_s,
         reuse_port=reuse_port,
@@ -64,4 +65,9 @@ def http_settings(settings: ConnectionSettings) -> HttpSettings:
         body_bytes_max=settings.message_bytes_max,
         head_timeout_s=settings.head_s,
         keep_alive_s=settings.idle_s,
+        trusted_proxies=_trusted(settings),
     )
+
+
+def _trusted(settings: ConnectionSettings) -> tuple[Network, ...]:
+    return tuple(ip_network(one) for one in settings.trusted_proxies)

@@ -34,6 +34,8 @@ from sluicegate.service.settings import (
 PORT_MAX: Final = 65_535
 WORKERS_MAX: Final = 256
 SHED_FROM_MAX: Final = 0.7  # where all of BULK is shed, one class after the other
+ANY_ORIGIN: Final = "*"
+_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -54,7 +56,18 @@ def _parse_network(text: str, where: str) -> str:
     return text
 
 
+def _parse_origin(text: str, where: str) -> str:
+    """Return an origin as browsers write it: in lower case, without the port of its scheme."""
+    origin = text.lower()
+    if origin == ANY_ORIGIN:
+        return origin
+    if not _ORIGIN.fullmatch(origin):
+        raise BadValue(where, text, "write scheme://host or scheme://host:port, or *")
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
+
+
 NETWORK: Final = SettingType(_parse_network, "NETWORK")
+ORIGIN: Final = SettingType(_parse_origin, "ORIGIN")
 ADDRESS: Final = SettingType(_parse_address, "HOST:PORT")
 LISTEN: Final = Setting("where to listen; all that it speaks is on one port", ADDRESS)
 
@@ -110,6 +123,12 @@ class ConnectionSettings(SettingsBase):
     proxy_protocol: Annotated[
         tuple[str, ...],
         Setting("proxies that say by the PROXY protocol whom they connect", NETWORK),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Setting(
+            "proxies whose Forwarded or X-Forwarded-* headers name client, scheme and host", NETWORK
+        ),
     ] = ()
     streams_max: Annotated[
         int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))

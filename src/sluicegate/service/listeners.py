@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, cast, final
 
 from sluicegate.contracts.access import PeopleAccess
@@ -105,11 +106,9 @@ class Listeners:
     def reload(self) -> None:
         """Read callers and certificates again."""
         if isinstance(self._access, ReloadedAccess) and self._access.reload():
-            if self._grpc is not None:
-                self._grpc.forget()
-            if self._resp is not None:
-                self._resp.forget()
             self._change_callers()
+            if self._public is not None:
+                self._public.check_callers()
         if self._tls is not None:
             self._tls.reload()
 
@@ -190,7 +189,11 @@ class Listeners:
         if app.tracing is not None and not alone:
             app.tracing.trace_routes(handler)
         pace = None if alone else app.pace
-        return HttpDoor(handler.handle, app.clock, app.http_settings(), pace, handler.error_page)
+        settings = app.http_settings()
+        if alone:
+            settings = replace(settings, trusted_proxies=())
+        page, cors = handler.error_page, handler.cors
+        return HttpDoor(handler.handle, app.clock, settings, pace, page, cors)
 
     def _all_metrics(self) -> Iterable[MetricFamily]:
         yield from self._app.metrics()

@@ -103,7 +103,11 @@ class Client:
             service.fan_out,
             service.bounds,
             service.clock,
+            lambda _: None,
         )
+
+    def fail(self, code: int, reason: str) -> None:
+        raise AssertionError(f"{code} {reason}")
 
     def ask(self, kind: str, **fields: object) -> None:
         self._ids += 1

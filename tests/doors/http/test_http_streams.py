@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from sluicegate.contracts.access import Identity
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from tests.doors.http.serving import answer, request, running_door
@@ -166,3 +167,22 @@ def test_head_is_answered_without_a_stream() -> None:
             assert (reply.status, here.door.streams) == (200, 0)
 
     run(story)
+
+
+@both
+def test_stream_of_revoked_caller_ends_without_event(loop: str) -> None:
+    async def story() -> None:
+        source, ann = Source(), Identity("ann", ())
+
+        def handle(http_request: HttpRequest) -> HttpReply | Finish:
+            http_request.identity = ann
+            return source.handle(http_request)
+
+        async with running_door(handler=handle) as here:
+            caller = await here.call(request("GET", "/", here.host))
+            await begun(caller)
+            ann.revoke()
+            assert await caller.rest() == b""
+            assert (here.door.streams, source.closed) == (0, 1)
+
+    run(story, loop)

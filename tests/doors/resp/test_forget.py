@@ -33,6 +33,11 @@ def door_to(callers: Tokens, **options: Any) -> RespDoor:
     return RespDoor(Service(), callers, RespSettings(**options))
 
 
+def reload(*talks: Talk) -> None:
+    for one in talks:
+        one.protocol.check_callers(reloaded=True)
+
+
 def refused(data: bytes, code: bytes = b"-NOAUTH") -> bool:
     return data.startswith(code)
 
@@ -46,7 +51,7 @@ def test_whose_token_is_void_is_nobody_at_the_next_command() -> None:
         callers.tokens["new secret"] = callers.tokens.pop("secret")  # the same name, another token
         assert other.say(command("AUTH", "new secret")) == OK
         assert talk.say(PING) == PONG  # nobody has said that anything is new
-        door.forget()
+        reload(talk, other)
         assert refused(talk.say(PING))
         assert refused(talk.say(ASK))
         assert other.say(PING) == PONG
@@ -63,10 +68,10 @@ def test_who_said_hello_with_a_token_is_asked_anew_too() -> None:
         door = door_to(callers)
         talk = Talk(door)
         assert talk.say(command("HELLO", 2, "AUTH", "ann", "secret")).startswith(b"*14")
-        door.forget()
+        reload(talk)
         assert talk.say(PING) == PONG
         callers.tokens["secret"] = Identity("ben", EVERY_GRANT)  # it was ann who spoke here
-        door.forget()
+        reload(talk)
         assert refused(talk.say(PING))
         talk.lose()
 
@@ -81,11 +86,11 @@ def test_grants_are_those_of_now() -> None:
         talk.say(command("AUTH", "secret"))
         assert talk.say(ASK).startswith(b"*5")
         callers.tokens["secret"] = Identity("ann", [Grant.AUDIT])
-        door.forget()
+        reload(talk)
         assert refused(talk.say(ASK), b"-NOPERM")
         assert talk.say(PING) == PONG
         callers.tokens["secret"] = ANN
-        door.forget()
+        reload(talk)
         assert talk.say(ASK).startswith(b"*5")
         talk.lose()
 
@@ -99,14 +104,14 @@ def test_a_void_token_is_nobody_even_where_nobody_in_particular_may_speak() -> N
         named, unnamed = Talk(door), Talk(door)
         named.say(command("AUTH", "secret"))
         del callers.tokens["secret"]
-        door.forget()
+        reload(named, unnamed)
         assert refused(named.say(PING))  # what it says was never meant to be anonymous
         assert named.say(command("RESET") + PING) == b"+RESET\r\n" + PONG
         assert unnamed.say(PING) == PONG
-        door.forget()
+        reload(named, unnamed)
         assert named.say(PING) == PONG  # whatever became of the token
         callers.anonymous = None
-        door.forget()
+        reload(named, unnamed)
         assert refused(unnamed.say(PING))
         assert refused(named.say(PING))
         named.lose()
@@ -123,12 +128,12 @@ def test_a_certificate_is_looked_up_anew_and_so_is_what_reset_goes_back_to() -> 
         assert with_token.say(PING) == PONG
         named.say(command("AUTH", "secret"))
         callers.certificates.clear()
-        door.forget()
+        reload(with_token, named)
         assert refused(with_token.say(PING))
         assert named.say(PING) == PONG
         assert refused(named.say(command("RESET") + PING)[len(b"+RESET\r\n") :])
         callers.certificates["gate.test"] = ANN
-        door.forget()
+        reload(with_token, named)
         assert with_token.say(PING) == named.say(PING) == PONG
         with_token.lose()
         named.lose()
@@ -144,7 +149,7 @@ def test_who_is_nobody_any_more_has_the_bounds_and_the_time_of_a_stranger() -> N
         long = command("ECHO", "x" * 1_000)
         assert talk.say(command("AUTH", "secret") + long).endswith(b"x\r\n")
         callers.tokens.clear()
-        door.forget()
+        reload(talk)
         began_s = next(iter(door._shared.sessions.values())).began_s
         talk.protocol.tick(began_s + 4)
         assert not talk.wire.is_closing()
@@ -157,7 +162,7 @@ def test_who_is_nobody_any_more_has_the_bounds_and_the_time_of_a_stranger() -> N
         talk = Talk(door)
         talk.say(command("AUTH", "secret"))
         callers.tokens.clear()
-        door.forget()
+        reload(talk)
         assert b"ERR" in talk.say(long)
         assert talk.wire.is_closing()
         talk.lose()

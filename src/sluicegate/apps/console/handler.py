@@ -35,12 +35,11 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.audit import user_of
 from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.message import EVENTS, HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
 from sluicegate.limits.glass.sources import GlassSource
 
-EVENTS: Final = b"text/event-stream"
 CALLER_BYTES_MAX: Final = 4_096
 LETTERS_MAX: Final = 256
 LIVE_PAGES: Final = (
@@ -187,8 +186,9 @@ class ConsoleHandler(HttpHandler):
     def identify(self, request: HttpRequest) -> Identity | HttpReply:
         """A session, else as everywhere; a browser without either may log in."""
         found = self._sessions.find(request.header(b"cookie"), self._clock.now_us())
-        if found is not None:
-            return found
+        end = self._sessions.end_of(request.header(b"cookie"))
+        if found is not None and end is not None:
+            return found.until(end.until_us, end.standing)
         identity = super().identify(request)
         asks = isinstance(identity, HttpReply) and identity.status == 401
         if asks and request.method == "GET" and _reads_pages(request):

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
+from sluicegate.contracts.access import REVOKED, Standing
+
 SESSIONS_MAX: Final = 1_000
 NAME_BYTES: Final = 32
 COOKIE: Final = "sluicegate"
@@ -25,9 +27,16 @@ _US: Final = 1_000_000
 T = TypeVar("T")
 
 
+class SessionEnd(NamedTuple):
+    """When a session ends by itself, and whether it was ended before."""
+
+    standing: Standing
+    until_us: int
+
+
 class _Session(NamedTuple):
     token: str
-    until_us: int
+    end: SessionEnd
 
 
 @final
@@ -55,9 +64,10 @@ class Sessions(Generic[T]):
         if self._known(token) is None:
             return None
         name = base64.urlsafe_b64encode(os.urandom(NAME_BYTES)).decode().rstrip("=")
-        self._sessions[name] = _Session(token, now_us + self._session_s * _US)
+        end = SessionEnd(Standing(), now_us + self._session_s * _US)
+        self._sessions[name] = _Session(token, end)
         while len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+            self._forget(next(iter(self._sessions)))
         return self._set(name, self._session_s)
 
     def find(self, cookies: bytes, now_us: int) -> T | None:
@@ -66,20 +76,30 @@ class Sessions(Generic[T]):
         session = self._sessions.get(name)
         if session is None:
             return None
-        found = self._known(session.token) if now_us < session.until_us else None
+        found = self._known(session.token) if now_us < session.end.until_us else None
         if found is None:
-            del self._sessions[name]
+            self._forget(name)
         return found
+
+    def end_of(self, cookies: bytes) -> SessionEnd | None:
+        """Return the end of the session of these cookies, for what stays open as long as it."""
+        session = self._sessions.get(self.name_in(cookies))
+        return None if session is None else session.end
 
     def token_in(self, cookies: bytes, now_us: int) -> str:
         """Return the token of the session of these cookies; empty if there is none."""
         session = self._sessions.get(self.name_in(cookies))
-        return "" if session is None or now_us >= session.until_us else session.token
+        return "" if session is None or now_us >= session.end.until_us else session.token
 
     def end(self, cookies: bytes) -> bytes:
         """Forget the session of these cookies; return the cookie that makes the browser do so."""
-        self._sessions.pop(self.name_in(cookies), None)
+        self._forget(self.name_in(cookies))
         return self._set("", 0)
+
+    def _forget(self, name: str) -> None:
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            session.end.standing.ended = REVOKED
 
     def name_in(self, cookies: bytes) -> str:
         """Return the name that these cookies show, of a session or not."""

@@ -32,9 +32,11 @@ from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.account_usage import AccountUsage
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Identity, PeopleAccess
+from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.replies import UNAUTHENTICATED
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
 from sluicegate.doors.resp.protocol import RespDoor
@@ -43,8 +45,10 @@ from sluicegate.doors.websocket.door import WebSocketDoor
 from sluicegate.doors.websocket.session import Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.policies.usage import UsagePlan, UsageSettings
+from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.signed_tokens import SignedTokens
 from sluicegate.service.status import Part
 from sluicegate.system import SystemChance
 from sluicegate.telemetry.prometheus import MetricFamily
@@ -127,7 +131,13 @@ class PubSubApp(App[PubSubSettings]):
             settings.subscriptions_max, settings.sent_rate, settings.sent_bytes
         )
         self.fan_out = FanOut(self._session_bounds, self.clock)
-        self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
+        self.signed: SignedTokens | None = None
+        if settings.accepts_signed_tokens:
+            self.signed = SignedTokens(settings, self.clock)
+        self.cors = Cors(settings.origins) if settings.origins else None
+        self.sockets = WebSocketDoor(
+            self.clock, _socket_settings(settings), (SUBPROTOCOL,), self.cors
+        )
         self.node_sockets = WebSocketDoor(self.clock, _node_sockets(settings), (SUBPROTOCOL,))
         self._node_bounds = SessionBounds(settings.channels_max, 0, 0)
 
@@ -135,6 +145,9 @@ class PubSubApp(App[PubSubSettings]):
 
     async def start(self) -> None:
         """Become the writer of the history, and read it."""
+        if self.signed is not None and self.signed.keys.fetched:
+            await self.signed.keys.refresh()
+            self.background.start("signing keys", self.signed.keys.keep)
         await self.parts.begin()
         counted = await self._saver.begin(self.clock.now_us())
         if self.members.found:
@@ -175,6 +188,10 @@ class PubSubApp(App[PubSubSettings]):
 
     # Doors.
 
+    def access(self) -> PeopleAccess:
+        """Callers of the access file, and clients that they have signed tokens for."""
+        return ReloadedAccess(self.settings.access, self.settings.token, self.signed)
+
     def resp(self, access: Access) -> RespDoor | None:
         """Reports of the other nodes, in a cluster."""
         if not self.settings.node:
@@ -187,6 +204,7 @@ class PubSubApp(App[PubSubSettings]):
         handler = PubSubHandler(
             self.service, site.access, site.hosts, settings.heartbeat_s, self._open_socket
         )
+        handler.cors = self.cors
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
 
     def http_settings(self) -> HttpSettings:
@@ -214,12 +232,17 @@ class PubSubApp(App[PubSubSettings]):
 
     # Inside.
 
-    def _open_socket(self, request: HttpRequest, by: Identity) -> HttpReply:
+    def _open_socket(self, request: HttpRequest, by: Identity | str, access: Access) -> HttpReply:
+        """Open a WebSocket, or open and close it for the reason that a token is invalid."""
+        if isinstance(by, str):
+            return self.sockets.reject(request, UNAUTHENTICATED, by)
         of_node = self.service.is_node(by)
         bounds = self._node_bounds if of_node else self._session_bounds
 
         def open_session(socket: Socket) -> PubSubSession:
-            return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
+            return PubSubSession(
+                socket, by, self.service, self.fan_out, bounds, self.clock, access.by_token
+            )
 
         door = self.node_sockets if of_node else self.sockets
         if not of_node:

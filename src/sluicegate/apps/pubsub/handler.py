@@ -15,6 +15,7 @@ itself where it was; or a `gap`, where continuity was lost.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, final
 
@@ -23,11 +24,18 @@ from sluicegate.apps.pubsub.page import render_channels
 from sluicegate.apps.pubsub.presence import Owner, Place
 from sluicegate.apps.pubsub.send_pace import TAKEN_BYTES, TAKEN_MAX
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, members_view
+from sluicegate.apps.pubsub.session import (
+    POSITION_MAX,
+    READ_MAX,
+    members_view,
+    require_member,
+)
 from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.channel_scope import ChannelRight
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.message import JSON, HttpReply, HttpRequest, json_reply
+from sluicegate.doors.http.identity import offered_token
+from sluicegate.doors.http.message import EVENTS, JSON, HttpReply, HttpRequest, json_reply
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import FREE, TEXT, fields, whole
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
@@ -35,12 +43,12 @@ from sluicegate.wire.json_objects import whole_of as number_of
 
 FOR_S: Final = 30  # that a member is there which entered over HTTP
 FOR_S_MAX: Final = 86_400
-EVENTS: Final = b"text/event-stream"
 HTML: Final = b"text/html; charset=utf-8"
 _HEARTBEAT: Final = b":\n\n"
 _CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)
 _MEMBER: Final = Parameter("member", "Its name.", TEXT, "path", required=True)
 _AFTER: Final = Parameter("after", "The last position that is known already.", whole(0))
+_TOKEN: Final = Parameter("access_token", "A token, where no header can have it.", TEXT)
 _FRAMELESS: Final = ((b"content-security-policy", b"frame-ancestors 'none'"),)
 _REFUSED: Final = RouteResponse("Over a limit; `reason` says which.", "Problem")
 
@@ -81,7 +89,7 @@ class PubSubHandler(HttpHandler):
         access: Access,
         hosts: frozenset[str] | None,
         heartbeat_s: float,
-        open_socket: Callable[[HttpRequest, Identity], HttpReply],
+        open_socket: Callable[[HttpRequest, Identity | str, Access], HttpReply],
     ) -> None:
         super().__init__(access, hosts)
         self._open_socket = open_socket
@@ -126,7 +134,9 @@ class PubSubHandler(HttpHandler):
                     _CHANNEL,
                     _AFTER,
                     Parameter("Last-Event-ID", "The same, as browsers say it.", TEXT, "header"),
+                    _TOKEN,
                 ),
+                query_token=True,
             ),
             Route(
                 "GET",
@@ -172,6 +182,8 @@ class PubSubHandler(HttpHandler):
                     101: RouteResponse("It is a WebSocket.", empty=True),
                     426: RouteResponse("It asks for none.", "Problem"),
                 },
+                parameters=(_TOKEN,),
+                query_token=True,
             ),
             Route(
                 "GET",
@@ -183,15 +195,23 @@ class PubSubHandler(HttpHandler):
             ),
         )
 
+    def identify(self, request: HttpRequest) -> Identity | HttpReply:
+        """Return the caller; a page with an invalid token gets a close code instead of a status."""
+        found = super().identify(request)
+        if isinstance(found, HttpReply) and found.status == 401 and offered_token(request):
+            return self._open_socket(request, json.loads(found.body)["detail"], self.access)
+        return found
+
     def _socket(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        return self._open_socket(request, by)
+        return self._open_socket(request, by, self.access)
 
     def _show_page(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return self._page
 
     async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"data": "data"})
-        position = await self._service.publish(by.name, self._channel(request), sent.get("data"))
+        channel = self._channel(request, by, Grant.PUBLISH, ChannelRight.PUBLISH)
+        position = await self._service.publish(by.name, channel, sent.get("data"))
         return self._accepted(by.name, position)
 
     def _accepted(self, account: str, position: int) -> HttpReply:
@@ -214,12 +234,15 @@ class PubSubHandler(HttpHandler):
         return HttpReply(204, b"")
 
     async def _show_members(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        found = await self._service.members(by.name, self._channel(request))
+        channel = self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.PRESENCE)
+        found = await self._service.members(by.name, channel)
         return json_reply({"members": members_view(found)})
 
     def _member_place(self, request: HttpRequest, by: Identity) -> Place:
-        values = self.table.values_in(request.path)
-        return Place(ChannelKey(by.name, values["channel"]), values["member"])
+        channel = self._channel(request, by, Grant.PUBLISH, ChannelRight.PRESENCE)
+        member = self.table.values_in(request.path)["member"]
+        require_member(by, member)
+        return Place(ChannelKey(by.name, channel), member)
 
     def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         return json_reply(self._service.usage(by.name))
@@ -228,7 +251,8 @@ class PubSubHandler(HttpHandler):
         query = query_of(request, ("after", "count"))
         after = _position("after", query.get("after", "0"))
         count = whole_of("count", query.get("count", "100"), 1, READ_MAX)
-        page = await self._service.read(by.name, self._channel(request), after, count)
+        channel = self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.HISTORY)
+        page = await self._service.read(by.name, channel, after, count)
         messages = b",".join(one.text for one in page.messages)
         body = b'{"messages":[%b],"cut":%d,"newest":%d}\n' % (messages, page.cut, page.newest)
         return HttpReply(200, body, JSON)
@@ -238,7 +262,9 @@ class PubSubHandler(HttpHandler):
         if not text:
             name, text = "after", query_of(request, ("after",)).get("after", "")
         after = _position(name, text) if text else NOW
-        channel = self._channel(request)
+        channel = self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.SUBSCRIBE)
+        if after != NOW:
+            self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.HISTORY)
         # A wrong name, a channel that cannot be had, and a connection too many are refused with
         # a status.
         self._service.check_connection(by.name)
@@ -282,8 +308,13 @@ class PubSubHandler(HttpHandler):
         finally:
             self._service.unsubscribe(subscription)
 
-    def _channel(self, request: HttpRequest) -> str:
-        return self.table.values_in(request.path)["channel"]
+    def _channel(
+        self, request: HttpRequest, by: Identity, grant: Grant, right: ChannelRight
+    ) -> str:
+        """The channel of a request, in which this must be granted."""
+        channel = self.table.values_in(request.path)["channel"]
+        by.require_in(channel, grant, right)
+        return channel
 
 
 @final

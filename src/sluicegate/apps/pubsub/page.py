@@ -90,10 +90,12 @@ function connect() {
     });
   };
   socket.onmessage = (event) => take(JSON.parse(event.data));
-  socket.onclose = () => {
+  socket.onclose = ({code, reason}) => {
     socket = null;
     for (const done of waiting.values()) done({type: "error", problem: {detail: "no answer"}});
     waiting.clear();
+    // The token is invalid or expired, or access was revoked: to connect again changes nothing.
+    if (code === 4401 || code === 4403) { state("Not connected: " + reason + "."); return; }
     state("Not connected; it connects again.");
     timer = setTimeout(connect, Math.random() * Math.min(WAIT_MS_MAX, 250 * 2 ** tries++));
   };

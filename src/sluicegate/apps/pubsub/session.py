@@ -1,9 +1,9 @@
 """Session: one WebSocket connection of an account. Short JSON objects, one a message.
 
-    asks    publish, subscribe, unsubscribe, read, enter, update, leave, members, each with an `id`
-            that its reply repeats
-    told    accepted, subscribed, unsubscribed, history, entered, left, members, error; and by
-            itself: message, presence, gap
+    asks    publish, subscribe, unsubscribe, read, enter, update, leave, members, auth, each with an
+            `id` that its reply repeats
+    told    accepted, subscribed, unsubscribed, history, entered, left, members, authenticated,
+            error; and by itself: message, presence, gap, unsubscribed
 
 Another node of the cluster (a member with the grant `report`) speaks for accounts: it calls a
 channel `account/channel`, gets only what has its home here, and says for how many it reads
@@ -34,9 +34,16 @@ from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
 from sluicegate.apps.pubsub.send_pace import TAKEN_MAX, SendPace, SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.channel_scope import ChannelRight
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused, SluicegateError
+from sluicegate.contracts.errors import (
+    BadValue,
+    Forbidden,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+)
 from sluicegate.contracts.reasons import SUBSCRIPTIONS_FULL
 from sluicegate.doors.http.identity import reply_to
 from sluicegate.doors.http.message import problem
@@ -50,6 +57,7 @@ READERS_MAX: Final = 1 << 32
 ID_MAX: Final = 1 << 53
 READ_MAX: Final = 1_000  # messages of history in a reply
 READ_BYTES: Final = 1 << 20  # after so many of them no more are
+AUTH: Final = "auth"  # the only one without a channel
 _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     kind: {name: name for name in ("type", "id", "channel", *more)}
@@ -104,9 +112,9 @@ class PubSubSession:
     """What an account says and hears on one connection."""
 
     __slots__ = (
-        "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identity", "_max", "_moves",
+        "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identify", "_max", "_moves",
         "_names", "_of_node", "_owner", "_pace", "_service", "_socket", "_subscriptions", "_tasks",
-        "_waiting",
+        "_waiting", "identity",
     )  # fmt: skip
 
     def __init__(
@@ -117,9 +125,11 @@ class PubSubSession:
         fan_out: FanOut,
         bounds: SessionBounds,
         clock: Clock,
+        identify: Callable[[str], Identity | None],
     ) -> None:
         self._socket = socket
-        self._identity = identity
+        self._identify = identify
+        self.identity = identity
         self._of_node = service.is_node(identity)
         # Who comes again enters its members again.
         self._owner = Owner(GRACE_S) if self._of_node else Owner(move=socket.drain)
@@ -150,9 +160,12 @@ class PubSubSession:
                 raise BadValue("message", sent, "send an object")
             request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
             kind = sent.get("type")
+            if kind == AUTH:  # an unknown field would be shown, and may be a token
+                self._renew(request_id, sent.get("token"))
+                return
             work = _WORK.get(kind) if isinstance(kind, str) else None
             if work is None:
-                raise BadValue("type", kind, f"send {', '.join(_WORK)}")
+                raise BadValue("type", kind, f"send {', '.join((*_WORK, AUTH))}")
             assert isinstance(kind, str)
             fields = fields_of(sent, "", _FIELDS[kind])
             channel = fields.get("channel")
@@ -175,7 +188,7 @@ class PubSubSession:
         """Read no more. What is being published still is."""
         self._closed = True
         if not self._of_node:
-            self._service.disconnect(self._identity.name)
+            self._service.disconnect(self.identity.name)
         self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
@@ -189,31 +202,62 @@ class PubSubSession:
 
     # What is asked.
 
-    def _place(self, channel: str, grant: Grant) -> _Place:
+    def _renew(self, request_id: int, token: object) -> None:
+        """Replace the token by another one of the same client."""
+        old = self.identity
+        new = self._identify(token) if isinstance(token, str) else None
+        if new is None:
+            raise Unauthenticated("send a valid token")
+        if (new.name, new.client) != (old.name, old.client):
+            remedy = "send a token for the same account and client, or open another connection"
+            raise BadValue("token", "(not shown)", remedy)
+        self.identity = new
+        self._end_denied()
+        left_us = max(0, new.until_us - self._clock.now_us())
+        left_s = None if new.until_us < 0 else left_us // _US
+        self._reply("authenticated", request_id, client=new.client, expires_in=left_s)
+
+    def _end_denied(self) -> None:
+        """End subscriptions and members that the new token does not allow."""
+        for channel, subscription in list(self._subscriptions.items()):
+            try:
+                self._place(channel, Grant.SUBSCRIBE, ChannelRight.SUBSCRIBE)
+            except Forbidden as error:
+                del self._subscriptions[channel]
+                self._forget(subscription)
+                problem = parse_json(reply_to(error).body)
+                self._reply("unsubscribed", None, channel=channel, problem=problem)
+        for place in list(self._owner.places):
+            try:
+                self._place(place.key.name, Grant.PUBLISH, ChannelRight.PRESENCE)
+            except Forbidden:
+                self._start(None, self._service.leave(place, self._owner))
+
+    def _place(self, channel: str, grant: Grant, right: ChannelRight) -> _Place:
         """Whose channel this is, and what it is called there; what is wanted must be granted."""
-        identity = self._identity
+        identity = self.identity
         account, slash, name = channel.rpartition("/")
         if slash and self._service.is_node(identity):
             return _Place(account, name, here=True)
-        identity.require(grant)
+        identity.require_in(channel, grant, right)
         return _Place(identity.name, channel, here=False)
 
     def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        account, name, here = self._place(channel, Grant.PUBLISH)
+        account, name, here = self._place(channel, Grant.PUBLISH, ChannelRight.PUBLISH)
         self._start(
             request_id,
             self._accept(request_id, account, name, fields.get("data"), here=here),
         )
 
     def _read(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        place = self._place(channel, Grant.SUBSCRIBE)
+        place = self._place(channel, Grant.SUBSCRIBE, ChannelRight.HISTORY)
         after = whole_of(fields.get("after", 0), "after", 0, POSITION_MAX)
         count = whole_of(fields.get("count", TAKEN_MAX), "count", 1, READ_MAX)
         self._start(request_id, self._send_history(request_id, channel, place, after, count))
 
     def _enter(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        account, name, here = self._place(channel, Grant.PUBLISH)
-        place = Place(ChannelKey(account, name), _member_of(fields))
+        account, name, here = self._place(channel, Grant.PUBLISH, ChannelRight.PRESENCE)
+        place = Place(ChannelKey(account, name), self._member_of(fields))
         held = whole_of(fields.get("held", 0), "held", 0, POSITION_MAX)
         owned = self._owner.places
         if not self._of_node and place not in owned and len(owned) >= self._max:
@@ -228,8 +272,8 @@ class PubSubSession:
         self._reply_accepted("entered", request_id, place.key.account, position)
 
     def _leave(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        account, name, here = self._place(channel, Grant.PUBLISH)
-        place = Place(ChannelKey(account, name), _member_of(fields))
+        account, name, here = self._place(channel, Grant.PUBLISH, ChannelRight.PRESENCE)
+        place = Place(ChannelKey(account, name), self._member_of(fields))
         self._start(request_id, self._send_left(request_id, place, here=here))
 
     async def _send_left(self, request_id: int, place: Place, *, here: bool) -> None:
@@ -237,19 +281,26 @@ class PubSubSession:
         self._reply("left", request_id)
 
     def _show_members(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
-        place = self._place(channel, Grant.SUBSCRIBE)
+        place = self._place(channel, Grant.SUBSCRIBE, ChannelRight.PRESENCE)
         self._start(request_id, self._send_members(request_id, channel, place))
 
     async def _send_members(self, request_id: int, channel: str, place: _Place) -> None:
         found = await self._service.members(place.account, place.name, here=place.here)
         self._reply("members", request_id, channel=channel, members=members_view(found))
 
-    def _start(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    def _member_of(self, fields: Mapping[str, object]) -> str:
+        member = fields.get("member")
+        if not isinstance(member, str):
+            raise BadValue("member", member, "send a member's name")
+        require_member(self.identity, member)
+        return member
+
+    def _start(self, request_id: int | None, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._end_in_reply(request_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
 
-    async def _end_in_reply(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _end_in_reply(self, request_id: int | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except SluicegateError as error:
@@ -285,8 +336,10 @@ class PubSubSession:
         self._socket.proceed()
 
     def _subscribe(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        account, name, here = self._place(channel, Grant.SUBSCRIBE)
+        account, name, here = self._place(channel, Grant.SUBSCRIBE, ChannelRight.SUBSCRIBE)
         after = fields.get("after")
+        if after is not None:
+            self._place(channel, Grant.SUBSCRIBE, ChannelRight.HISTORY)
         position = NOW if after is None else whole_of(after, "after", 0, POSITION_MAX)
         readers = whole_of(fields.get("readers", 1), "readers", 0, READERS_MAX)
         before = self._subscriptions.get(channel)
@@ -327,7 +380,7 @@ class PubSubSession:
             self._begin(request_id, subscription)
 
     def _count_readers(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        self._place(channel, Grant.REPORT)
+        self._place(channel, Grant.REPORT, ChannelRight.SUBSCRIBE)
         readers = whole_of(fields.get("readers"), "readers", 0, READERS_MAX)
         subscription = self._subscriptions.get(channel)
         if isinstance(subscription, Subscription):
@@ -432,7 +485,7 @@ class PubSubSession:
         else:
             self._reply(kind, request_id, position=position)
 
-    def _reply(self, kind: str, request_id: int, **fields: object) -> None:
+    def _reply(self, kind: str, request_id: int | None, **fields: object) -> None:
         self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))
 
     def _send_error(self, request_id: int | None, error: SluicegateError) -> None:
@@ -462,8 +515,7 @@ def members_view(found: Mapping[str, Member]) -> list[Mapping[str, object]]:
     return [{"member": name, **one._asdict()} for name, one in found.items()]
 
 
-def _member_of(fields: Mapping[str, object]) -> str:
-    member = fields.get("member")
-    if not isinstance(member, str):
-        raise BadValue("member", member, "send a member's name")
-    return member
+def require_member(by: Identity, member: str) -> None:
+    """Raise `Forbidden` for a member that is not the client of a signed token."""
+    if by.client and member != by.client:
+        raise Forbidden(by.client, f"member {member}")

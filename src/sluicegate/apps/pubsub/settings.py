@@ -8,20 +8,26 @@ from typing import Annotated, ClassVar, Final
 from sluicegate.apps.pubsub.account_limits import RATE_MAX
 from sluicegate.apps.pubsub.histories import PARTS_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
-from sluicegate.service.common_settings import LISTEN, ServiceSettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.service.common_settings import ANY_ORIGIN, LISTEN, ORIGIN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
+from sluicegate.service.token_settings import SignedTokenSettings
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7090"
 _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubSubSettings(ServiceSettings, NodeSettings):
+class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
     """Channels."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_PUBSUB_"
 
     listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    origins: Annotated[
+        tuple[str, ...],
+        Setting("origin whose pages may call from a browser, as https://app.example.com", ORIGIN),
+    ] = ()
     history: Annotated[
         str, Setting("the folder in which accepted messages are kept", metavar="DIR")
     ] = "sluicegate-pubsub"
@@ -147,3 +153,13 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     message_bytes_max: Annotated[
         int, Setting("bytes of a published message", whole(1, 1 << 20, "BYTES"))
     ] = 64 << 10
+
+    def check(self) -> None:
+        """Raise for pages or tokens that are let in without access control."""
+        super().check()
+        if ANY_ORIGIN in self.origins and not (self.access or self.token):
+            raise BadValue("--origins", ANY_ORIGIN, "add --access or --token, or name the origins")
+        if self.accepts_signed_tokens and not self.access:
+            given = self.jwt_keys or self.jwt_secret[0]
+            name = "--jwt-keys" if self.jwt_keys else "--jwt-secret"
+            raise BadValue(name, given, "add --access: its callers are the accounts")

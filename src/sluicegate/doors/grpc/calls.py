@@ -450,6 +450,14 @@ class GrpcCalls:
         self.fail(stream, _LATE_CHANGE if _route(stream).changes else _LATE)
         self._owner.stop(stream)
 
+    def end_callers(self, now_us: int) -> None:
+        """End the calls of callers whose access has ended."""
+        for stream in list(self.h2.streams.values()):
+            why = _route(stream).identity.ended(now_us)
+            if why and not (stream.closed or stream.finished):
+                self.fail(stream, GrpcError(GrpcStatus.UNAUTHENTICATED, why))
+                self._owner.stop(stream)
+
     def _refuse(self, stream: H2Stream, route: GrpcRoute) -> None:
         if route.refusal is not None:
             self._counts.failed += 1

@@ -91,11 +91,6 @@ class GrpcDoor:
             protocol.abort()
         return finished
 
-    def forget(self) -> None:
-        """Forget what was remembered of tokens: who may do what has changed."""
-        for protocol in self.open:
-            protocol.forget()
-
     def add(self, protocol: GrpcProtocol, loop: asyncio.AbstractEventLoop) -> None:
         """Add a connection that was opened."""
         self.open.add(protocol)
@@ -283,10 +278,14 @@ class GrpcProtocol:
             self._calls.sweep(self._now_us())
             self._flush()
 
-    def forget(self) -> None:
-        """Forget what header blocks mean."""
+    def check_callers(self, reloaded: bool) -> bool:
+        """End the calls of callers whose access has ended; other calls go on."""
         if self._calls is not None:
-            self._calls.h2.forget()
+            if reloaded:
+                self._calls.h2.forget()  # what header blocks mean: they name callers
+            self._calls.end_callers(self._now_us())
+            self._flush()
+        return False
 
     def abort(self) -> None:
         """End at once."""

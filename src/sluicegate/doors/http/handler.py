@@ -14,9 +14,10 @@ from typing import Any
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import Forbidden, SluicegateError
+from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.health import RESERVED
-from sluicegate.doors.http.identity import NOBODY, identity_of, reply_to
+from sluicegate.doors.http.identity import NOBODY, identity_of, reply_to, take_query_token
 from sluicegate.doors.http.message import (
     ErrorPage,
     Finish,
@@ -40,6 +41,7 @@ class HttpHandler:
         self.access = access
         self.hosts = hosts
         self.error_page: ErrorPage | None = None  # for services that people look at
+        self.cors: Cors | None = None  # for services that pages of other origins may call
         self.table = RouteTable(())
         self._document = b""
 
@@ -72,6 +74,16 @@ class HttpHandler:
         refusal = other_host(request, self.hosts_for(request))
         if refusal is not None:
             return refusal
+        if self.cors is not None:
+            preflight = self.cors.preflight(request)
+            if preflight is not None:
+                return preflight
+            self.cors.forget_ambient(request)
+        if request.query:
+            accepted = isinstance(route, Route) and route.query_token
+            refusal = take_query_token(request, accepted=accepted)
+            if refusal is not None:
+                return refusal
         if isinstance(route, HttpReply):
             return route
         refusal = self.check_head(route, request)
@@ -96,7 +108,8 @@ class HttpHandler:
         """The refusal of what the head says: a change from another site's page, or no JSON."""
         if route.method in ("GET", "HEAD"):
             return None
-        return other_site(request) or (
+        allowed = self.cors is not None and self.cors.allows(request)
+        return (None if allowed else other_site(request)) or (
             None if route.any_type or route.content_types else not_json(request)
         )
 

@@ -72,7 +72,9 @@ class HttpHead:
     def end(self, method: str, version: str, peer: PeerInfo) -> HttpRequest:
         """The request of a head that is whole; `mistake` says what it says that cannot be."""
         self.coming = False
-        raw_path, path, query = _target(self._url)
+        # A token in a query is kept no longer than the request.
+        parse = _parse_target if b"access_token" in self._url else _target
+        raw_path, path, query = parse(self._url)
         request = HttpRequest(method, path, query, self._headers, peer, raw_path)
         self.mistake = self.mistake or _mistake_in(request, self._url, version)
         return request
@@ -106,10 +108,12 @@ def _mistake_in(request: HttpRequest, url: bytes, version: str) -> HttpReply | N
 
 @lru_cache(TARGETS_MAX)
 def _target(url: bytes) -> tuple[str, str, bytes]:
-    """The path as it was sent, the one that is meant, and the query; no path is none of ours.
+    """Return the parsed target from a cache of recent ones."""
+    return _parse_target(url)
 
-    What is asked for again and again is remembered.
-    """
+
+def _parse_target(url: bytes) -> tuple[str, str, bytes]:
+    """Return the raw path, the decoded path and the query; empty paths for an invalid target."""
     if url == b"*":
         return "*", "*", b""
     try:

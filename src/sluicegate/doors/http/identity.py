@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from sluicegate.contracts.access import Access, Grant, Identity, PeopleAccess
 from sluicegate.contracts.errors import (
@@ -21,6 +22,7 @@ from sluicegate.contracts.reasons import OUTCOME_UNKNOWN
 from sluicegate.doors.headers import retry_after_s
 from sluicegate.doors.http.message import PROBLEM, HttpReply, HttpRequest, json_bytes, problem
 from sluicegate.doors.problem import details
+from sluicegate.doors.proxies import address_in
 
 CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="sluicegate"')
 WRONG_TOKEN: Final = (
@@ -32,18 +34,34 @@ SPEAKS_FOR: Final = b"x-sluicegate-for"  # the name of a person, percent-encoded
 _BEARER: Final = b"bearer "
 _OFFERED: Final = b"bearer."  # a subprotocol
 _SHOWN_CHARS_MAX: Final = 80
+QUERY_TOKEN: Final = b"access_token"
+_NO_QUERY_TOKEN: Final = problem(
+    400, "Bad Request", "no access_token is taken from the query here; send Authorization: Bearer"
+)
+_QUERY_TOKEN_IN_CLEAR: Final = problem(
+    400, "Bad Request", "an access_token in the query needs TLS, here or at a trusted proxy"
+)
+_SEVERAL_TOKENS: Final = problem(
+    400, "Bad Request", "send one token: in the query once, or in Authorization"
+)
 
 
 def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     """Who speaks, or the 401 that asks for it: a token, else a certificate, else nobody's right.
 
-    A token that nobody has is refused even where none is needed: who sends one means it.
+    A browser's WebSocket offers it as a subprotocol. An unknown token gets 401 even where
+    anonymous callers are allowed.
     """
-    value = request.header(b"authorization") or _offered_token(request)
+    value = request.header(b"authorization") or offered_token(request)
     if value:
         if value[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
             return unauthorized("send Authorization: Bearer, once", CHALLENGE)
-        identity = access.by_token(value[len(_BEARER) :].strip().decode("latin-1"))
+        try:
+            identity = access.by_token(value[len(_BEARER) :].strip().decode("latin-1"))
+        except Unauthenticated as error:
+            return unauthorized(error.remedy, WRONG_TOKEN)
+        except SluicegateError as error:
+            return reply_to(error)
         return identity or unauthorized("this token is nobody's", WRONG_TOKEN)
     if request.peer.names:
         identity = access.by_certificate(request.peer.names)
@@ -70,13 +88,40 @@ def spoken_for(
     return person or reply_to(BadValue(SPEAKS_FOR.decode(), name, remedy))
 
 
-def _offered_token(request: HttpRequest) -> bytes:
+def offered_token(request: HttpRequest) -> bytes:
     """What a browser says in the handshake of a WebSocket, where it can set no such header."""
     if request.header(b"upgrade").lower() == b"websocket":
         for name in request.header(b"sec-websocket-protocol").split(b","):
             if name.strip().startswith(_OFFERED):
                 return _BEARER + name.strip()[len(_OFFERED) :]
     return b""
+
+
+def take_query_token(request: HttpRequest, *, accepted: bool) -> HttpReply | None:
+    """Move a token from the query, where it could be shown, to the header; or refuse it.
+
+    Browsers' EventSource can send it nowhere else; `accepted` is whether the route is for it.
+    """
+    pairs = [pair.partition(b"=") for pair in request.query.split(b"&")]
+    tokens = [value for name, _, value in pairs if unquote_to_bytes(name) == QUERY_TOKEN]
+    if not tokens:
+        return None
+    request.query = b"&".join(
+        b"".join(pair) for pair in pairs if unquote_to_bytes(pair[0]) != QUERY_TOKEN
+    )
+    if not accepted:
+        return _NO_QUERY_TOKEN
+    if not (request.peer.tls or _is_local(request.peer.host)):
+        return _QUERY_TOKEN_IN_CLEAR
+    if len(tokens) > 1 or b"authorization" in request.first:
+        return _SEVERAL_TOKENS
+    request.first[b"authorization"] = b"Bearer " + unquote_to_bytes(tokens[0])
+    return None
+
+
+def _is_local(host: str) -> bool:
+    plain = address_in(host, 128)
+    return not host or (bool(plain) and ip_address(plain).is_loopback)
 
 
 def reply_to(error: SluicegateError) -> HttpReply:

@@ -13,6 +13,7 @@ from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.connection import PeerInfo
 
 JSON: Final = b"application/json"
+EVENTS: Final = b"text/event-stream"
 PROBLEM: Final = b"application/problem+json"
 TEXT: Final = b"text/plain; charset=utf-8"
 

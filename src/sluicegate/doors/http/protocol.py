@@ -24,12 +24,16 @@ from typing import Any, Final, cast, final
 
 import httptools
 
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
+from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.exchange import HttpExchange
+from sluicegate.doors.http.forwarded import TrustedProxies
 from sluicegate.doors.http.head import HttpHead
 from sluicegate.doors.http.message import (
+    EVENTS,
     PROBLEM,
     ErrorPage,
     Handler,
@@ -37,6 +41,7 @@ from sluicegate.doors.http.message import (
     HttpRequest,
 )
 from sluicegate.doors.http.replies import (
+    ACCESS_ENDED,
     ANSWER_TOO_SLOW,
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -48,6 +53,7 @@ from sluicegate.doors.http.replies import (
     OUR_FAULT,
     TOO_MANY,
     head_of,
+    last_event,
 )
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
@@ -78,9 +84,11 @@ class HttpDoor:
         settings: HttpSettings | None = None,
         pace: RefusalPace | None = None,
         error_page: ErrorPage | None = None,
+        cors: Cors | None = None,
     ) -> None:
         self.handler = handler
         self.error_page = error_page
+        self.cors = cors
         self.pace = pace  # of callers far over their quota
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
@@ -96,6 +104,8 @@ class HttpDoor:
         self._date = b""
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
         self.leaving = False  # each connection ends with its next reply that no request follows
+        networks = self.settings.trusted_proxies
+        self.proxies = TrustedProxies(networks) if networks else None
 
     def __call__(self, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for one connection."""
@@ -161,6 +171,8 @@ class HttpProtocol:
         self._draining = False
         self._half_closed = False
         self._stream: asyncio.Task[None] | None = None  # sends a reply piece by piece
+        self._stream_of: Identity | None = None
+        self._stream_is_events = False
         self._readable: asyncio.Event | None = None  # that task waits for the client to read
         self._discarding = False  # what comes is not understood any more, or thrown away
         self._finished = False  # the last answer is written
@@ -259,6 +271,33 @@ class HttpProtocol:
         elif self._finished or not self.under_way():
             self._close()
 
+    def check_callers(self, _reloaded: bool) -> bool:
+        """End the requests of callers whose access has ended."""
+        now_us = self._door.clock.now_us()
+        if self._stream is not None:
+            why = "" if self._stream_of is None else self._stream_of.ended(now_us)
+            if not why:
+                return False
+            self._stream_of = None
+            if self._stream_is_events:
+                self._out.append(last_event(why))
+                self._flush()
+            self._stream.cancel()
+            return True
+        ended = False
+        for exchange in self._exchanges:
+            request = exchange.request
+            identity = None if request is None else request.identity
+            if exchange.reply is not None or identity is None or not identity.ended(now_us):
+                continue
+            if exchange.task is not None:
+                exchange.task.cancel()
+            self._refuse_body(exchange, ACCESS_ENDED)
+            ended = True
+        if ended:
+            self._work()
+        return ended
+
     def tick(self, now_s: float) -> None:
         """End what takes too long."""
         if self._stream is not None:
@@ -335,7 +374,10 @@ class HttpProtocol:
         method: str = parser.get_method().decode("ascii")
         request = self._head.end(method, version, self._peer)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
-        exchange = HttpExchange(request, self._head.mistake, keep_alive)
+        mistake = self._head.mistake
+        if mistake is None and self._door.proxies is not None:
+            mistake = self._door.proxies.introduce(request)
+        exchange = HttpExchange(request, mistake, keep_alive)
         if exchange.reply is not None:
             self._door.bad_requests += 1
         else:
@@ -644,6 +686,8 @@ class HttpProtocol:
         show = self._door.error_page
         if show is not None and reply.content_type == PROBLEM and first.request is not None:
             reply = show(first.request, reply)
+        if self._door.cors is not None and first.request is not None:
+            reply = self._door.cors.dress(first.request, reply)
         self._uncount(first)
         if reply.switch is not None:
             self._switch(reply, reply.switch)
@@ -667,6 +711,8 @@ class HttpProtocol:
             self._out.append(reply.body)
             self._out_bytes += len(reply.body)
         if reply.pieces is not None and not is_head:
+            self._stream_of = None if first.request is None else first.request.identity
+            self._stream_is_events = reply.content_type == EVENTS
             self._begin_stream(reply.pieces)
         elif last:
             self._end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+from sluicegate.contracts.access import REVOKED
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.doors.http.message import HttpReply, problem
 
@@ -58,9 +59,29 @@ TOO_MANY: Final = problem(
     headers=((b"retry-after", b"1"),),
     more={"reason": OVERLOADED.name},
 )
+ACCESS_ENDED: Final = problem(
+    401,
+    "Unauthorized",
+    "access was revoked or has expired while the request was in flight",
+    headers=((b"www-authenticate", b'Bearer realm="sluicegate", error="invalid_token"'),),
+    close=True,
+)
+# How a WebSocket or an event stream ends; of RFC 6455's range for applications, after HTTP's 401.
+UNAUTHENTICATED: Final = 4401  # the token is invalid or has expired: get another
+DENIED: Final = 4403  # access was revoked or reduced
 OUR_FAULT: Final = problem(
     500, "Internal Server Error", "the service failed to answer; its log says why"
 )
+
+
+def close_code(why: str) -> int:
+    """Return the code of an access that has ended (`Identity.ended`)."""
+    return DENIED if why == REVOKED else UNAUTHENTICATED
+
+
+def last_event(why: str) -> bytes:
+    """Return the last event of a stream whose caller's access has ended."""
+    return b'event: end\ndata: {"code":%d,"reason":"%b"}\n\n' % (close_code(why), why.encode())
 
 
 def head_of(reply: HttpReply, date: bytes, *, last: bool) -> bytes:

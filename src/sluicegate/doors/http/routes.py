@@ -66,6 +66,7 @@ class Route(NamedTuple):
     name: str = ""
     content_types: Sequence[str] = ()
     table_grant: TableGrant | None = None
+    query_token: bool = False  # for clients that can send a token nowhere else
 
 
 _PLACE: Final = re.compile(r"\{\+?([a-z_]+)\}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from sluicegate.doors.listener_settings import Network
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.settings import check_ranges
 
@@ -32,6 +33,8 @@ class HttpSettings:
     streams_max: int = ranged(1_000, 0, 1_000_000)
     # The protocol that a request may ask to switch to (Upgrade); none is stayed away from.
     switch_offer: bytes = b""
+    # Where proxies are whose headers tell client, scheme and host (`forwarded.py`).
+    trusted_proxies: tuple[Network, ...] = ()
     # Portions of work, each a request that is worked on or a KiB that is parsed: of one connection
     # in a turn of the loop, then of all together, in so much time. The rest waits for the next.
     connection_portions_max: int = ranged(16, 1, 100_000)

@@ -76,10 +76,12 @@ def other_site(request: HttpRequest) -> HttpReply | None:
     """The refusal of a request that another site's page has sent."""
     if request.header(b"sec-fetch-site") not in _OWN_SITE:
         return ANOTHER_SITE
-    origin = request.header(b"origin").decode("latin-1").lower()
-    if not origin:
-        return None
+    return None if own_origin(request) or not request.header(b"origin") else ANOTHER_SITE
+
+
+def own_origin(request: HttpRequest) -> bool:
+    """Whether the page's own server is the one that it calls."""
     host = request.header(b"host").decode("latin-1").lower()
-    # The page's own server is the one that it calls.
     scheme = "https" if request.peer.tls else "http"
-    return None if host and origin == f"{scheme}://{host}" else ANOTHER_SITE
+    origin = request.header(b"origin").decode("latin-1").lower()
+    return bool(host) and origin == f"{scheme}://{host}"

@@ -39,6 +39,7 @@ _PORTION: Final = 16  # commands between two looks at the turn
 _PARTS_SHIFT: Final = 4  # one of so many parts (16), or with a reply of so many bytes (4 KiB),
 _REPLY_SHIFT: Final = 12  # counts as two
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
+_NO_ACCESS: Final = error_line("NOAUTH Access was revoked or has expired.")
 _NO_NAME: Final = error_line("NOAUTH Authentication required, and it took too long.")
 _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are owed")
 
@@ -216,6 +217,30 @@ class RespProtocol:
         self._ended = True
         self._close_if_done()
 
+    def check_callers(self, reloaded: bool) -> bool:
+        """Look up again who speaks; replies that are owed to who lost access are errors.
+
+        A client without an identity is refused at its next command, and has `auth_timeout_s` from
+        its connection to authenticate: an older one ends at the next look.
+        """
+        session = self._session
+        identity, clock = session.identity, self._clock
+        ended = identity is not None and bool(
+            identity.ended(0 if clock is None else clock.now_us())
+        )
+        if not (reloaded or ended) or self._ended:
+            return False
+        session.resolve()
+        if ended:
+            session.end_transaction()
+            # The work goes on, for it may be counted.
+            for owed in self._pending:
+                if owed.pieces is None:
+                    owed.fill(_NO_ACCESS)
+                    self._count_pending(owed.size)
+            self._flush_soon()
+        return False
+
     def tick(self, now_s: float) -> None:
         """End a client that takes too long to send a command, or to authenticate."""
         session = self._session
@@ -386,7 +411,7 @@ class RespProtocol:
         self._answered += 1
         self._owed.discard(owed)
         owed.work = None
-        if self._dead:
+        if self._dead or owed.pieces is not None:  # the caller has lost access
             return
         if error is None:
             assert reply is not None
@@ -551,15 +576,6 @@ class RespDoor:
     def wrap_commands(self, wrap: Callable[[Command], Command]) -> None:
         """Run each command as `wrap` returns it, on connections that are yet to come."""
         self._shared.table = self._shared.table.with_rows(wrap)
-
-    def forget(self) -> None:
-        """Look up the identity of each open connection again: who may do what has changed.
-
-        A client that has none any more is refused at its next command, and has `auth_timeout_s`
-        from its connection to authenticate: an older one ends at the next look.
-        """
-        for session in list(self._shared.sessions.values()):
-            session.resolve()
 
     @property
     def connected(self) -> int:

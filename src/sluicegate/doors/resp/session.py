@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, final
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import Unauthenticated
+from sluicegate.contracts.errors import SluicegateError, Unauthenticated
 from sluicegate.doors.connection_pace import is_over_quota
 from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.settings import RespSettings
@@ -204,7 +204,10 @@ def _initial_identity(access: Access, names: Sequence[str]) -> Identity | None:
 
 
 def _by_token(access: Access, user: str, token: str) -> Identity | None:
-    found = access.by_token(token)
+    try:
+        found = access.by_token(token)
+    except SluicegateError:  # a signed token that is invalid
+        return None
     return None if found is None or user not in (ANYBODY, found.name) else found
 
 

@@ -8,6 +8,7 @@ that it speaks, and the token is not said back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
@@ -17,12 +18,14 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 from sluicegate.doors.http.site import other_site
 from sluicegate.doors.turns import Turns
 from sluicegate.doors.websocket.protocol import WebSocketCounts, WebSocketProtocol
-from sluicegate.doors.websocket.session import OpenSession
+from sluicegate.doors.websocket.session import OpenSession, Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 
 _BODY: Final = problem(400, "Bad Request", "a WebSocket handshake has no body", close=True)
@@ -38,8 +41,10 @@ class WebSocketDoor:
         clock: Clock,
         settings: WebSocketSettings | None = None,
         protocols: tuple[str, ...] = (),
+        cors: Cors | None = None,
     ) -> None:
         self.clock = clock
+        self._cors = cors
         self.settings = WebSocketSettings() if settings is None else settings
         self.counts = WebSocketCounts()
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
@@ -47,7 +52,8 @@ class WebSocketDoor:
 
     def accept(self, request: HttpRequest, open_session: OpenSession) -> HttpReply:
         """Answer a handshake: the connection is the session's from then on, or told why not."""
-        refusal = other_site(request)
+        allowed = self._cors is not None and self._cors.allows(request)
+        refusal = None if allowed else other_site(request)
         if refusal is not None:
             return refusal
         if request.header(b"content-length") or request.header(b"transfer-encoding"):
@@ -68,6 +74,33 @@ class WebSocketDoor:
             return problem(answer.status_code, answer.reason_phrase, detail, headers=ours)
         switch = partial(WebSocketProtocol, self, request.identity, open_session)
         return HttpReply(101, headers=(*ours, (b"connection", b"Upgrade")), switch=switch)
+
+    def reject(self, request: HttpRequest, code: int, reason: str) -> HttpReply:
+        """Answer a handshake and close with a code: browsers show pages no status of a refusal."""
+        return self.accept(request, partial(_Rejected, code, reason))
+
+
+@final
+class _Rejected:
+    """The session of a connection that is closed right after its handshake."""
+
+    identity: Identity | None = None
+
+    def __init__(self, code: int, reason: str, socket: Socket) -> None:
+        asyncio.get_running_loop().call_soon(socket.fail, code, reason)
+
+    def receive(self, _text: str) -> None:
+        """Ignore a message: the connection is closing."""
+
+    def resume(self) -> None:
+        """Do nothing: there is nothing to send."""
+
+    def under_way(self) -> int:
+        """Return 0."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def _select_subprotocol(

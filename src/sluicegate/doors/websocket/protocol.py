@@ -22,6 +22,7 @@ from websockets.protocol import SERVER, Protocol, State
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.doors.http.replies import close_code
 from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.doors.websocket.session import OpenSession
 from sluicegate.doors.websocket.settings import WebSocketSettings
@@ -208,6 +209,11 @@ class WebSocketProtocol(asyncio.Protocol):
             self._say_goodbye()
         self._work()
 
+    def fail(self, code: int, reason: str) -> None:
+        """Close the connection with this code."""
+        self._codec.fail(code, reason)
+        self._send_codec()
+
     # What the listener asks.
 
     def under_way(self) -> int:
@@ -219,6 +225,15 @@ class WebSocketProtocol(asyncio.Protocol):
         self._draining = True
         if not self._session.under_way():
             self._say_goodbye()
+
+    def check_callers(self, _reloaded: bool) -> bool:
+        """End the connection, if the access of its caller has ended."""
+        identity = self._session.identity
+        why = "" if identity is None else identity.ended(self._door.clock.now_us())
+        if not why or self._ending:
+            return False
+        self.fail(close_code(why), why)
+        return True
 
     def tick(self, now_s: float) -> None:
         """Ping who is silent, and end what takes too long."""
@@ -240,7 +255,7 @@ class WebSocketProtocol(asyncio.Protocol):
         elif self._message_since_s == _NEVER:
             self._message_since_s = now_s
         elif now_s - self._message_since_s >= settings.message_timeout_s and not self._paused:
-            self._fail(CloseCode.POLICY_VIOLATION, "websocket.message_timeout_s")
+            self.fail(CloseCode.POLICY_VIOLATION, "websocket.message_timeout_s")
             return
         if self._heard or self._paused:
             self._heard = self._pinged = False
@@ -289,7 +304,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._ending or opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if opcode is Opcode.BINARY:
-            self._fail(CloseCode.UNSUPPORTED_DATA, "send text")
+            self.fail(CloseCode.UNSUPPORTED_DATA, "send text")
             return
         data = frame.data
         if opcode is Opcode.CONT or not frame.fin:
@@ -302,7 +317,7 @@ class WebSocketProtocol(asyncio.Protocol):
         try:
             text = str(data, "utf-8")
         except UnicodeDecodeError:
-            self._fail(CloseCode.INVALID_DATA, "send UTF-8")
+            self.fail(CloseCode.INVALID_DATA, "send UTF-8")
             return
         self._message_since_s = _NEVER
         self._door.counts.messages += 1
@@ -325,10 +340,6 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._codec.state is State.OPEN and not self._ending:
             self._codec.send_close(CloseCode.GOING_AWAY, "this instance is going away")
             self._send_codec()
-
-    def _fail(self, code: CloseCode, reason: str) -> None:
-        self._codec.fail(code, reason)
-        self._send_codec()
 
     def _send_codec(self) -> None:
         """Send what the codec has to say: pongs, and the end."""

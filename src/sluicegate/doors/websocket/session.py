@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from sluicegate.contracts.access import Identity
+
 
 class Socket(Protocol):
     """One connection, as a session sees it."""
@@ -35,12 +37,20 @@ class Socket(Protocol):
     def proceed(self) -> None:
         """Read on: something that was under way is answered."""
 
+    def fail(self, code: int, reason: str) -> None:
+        """Close the connection with this code."""
+
     def drain(self) -> None:
         """Answer what is under way, say goodbye, close: it is to come again."""
 
 
 class SocketSession(Protocol):
     """What is said on one connection. Nothing is called after `close`."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Whose access the connection needs; it ends with that."""
+        ...
 
     def receive(self, text: str) -> None:
         """Take one message."""
