@@ -25,6 +25,7 @@ from sluicegate.client.pubsub_messages import (
     SERVICE,
     LostContinuity,
     PubSubMember,
+    PubSubMembersPage,
     PubSubMessage,
     PubSubPage,
     Received,
@@ -55,6 +56,7 @@ __all__ = [
     "LostContinuity",
     "PubSubClient",
     "PubSubMember",
+    "PubSubMembersPage",
     "PubSubMessage",
     "PubSubPage",
     "Received",
@@ -63,6 +65,7 @@ __all__ = [
 SUBPROTOCOL: Final = Subprotocol("sluicegate.pubsub.v1")
 PATH: Final = "/v1/socket"
 UNDER_WAY_MAX: Final = 256  # publishes that wait for their answer; more wait to be sent
+MEMBERS_BYTES: Final = 64 << 10  # of a page
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
@@ -127,7 +130,7 @@ class PubSubClient:
         self._places = asyncio.Semaphore(UNDER_WAY_MAX)
         self._reads = asyncio.Semaphore(READS_MAX)
         self._subscriptions: dict[str, ChannelSubscription] = {}
-        self._entered: dict[tuple[str, str], tuple[int, Any]] = {}  # members, where and with what
+        self._entered: dict[tuple[str, str], tuple[int, str]] = {}  # members, where and with what
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -164,7 +167,8 @@ class PubSubClient:
         answer = await self._ask_in_time(
             self._places, "enter", channel, None, member=member, data=data, held=held
         )
-        self._entered[channel, member] = (int(answer["position"]), data)
+        # As text, whose size the service bounds; as objects it may be twenty times as large.
+        self._entered[channel, member] = (int(answer["position"]), json.dumps(data))
         return int(answer["position"])
 
     async def update(self, channel: str, member: str, data: Any) -> int:
@@ -177,11 +181,25 @@ class PubSubClient:
         await self._ask_in_time(self._places, "leave", channel, None, member=member)
 
     async def members(self, channel: str) -> tuple[PubSubMember, ...]:
-        """Who is in a channel."""
-        answer = await self._ask_in_time(self._reads, "members", channel, None)
-        return tuple(
-            PubSubMember(one["member"], one["data"], one["position"]) for one in answer["members"]
+        """Who is in a channel, by name: all pages, each asked for when the one before is here."""
+        page = await self.members_page(channel)
+        found = list(page.members)
+        while page.next is not None:
+            page = await self.members_page(channel, page.next)
+            found += page.members
+        return tuple(found)
+
+    async def members_page(
+        self, channel: str, after: str = "", *, bytes_max: int = MEMBERS_BYTES
+    ) -> PubSubMembersPage:
+        """The members behind a name, as many as have so many bytes, and at least one."""
+        answer = await self._ask_in_time(
+            self._reads, "members", channel, None, after=after, bytes=bytes_max
         )
+        members = [
+            PubSubMember(one["member"], one["data"], one["position"]) for one in answer["members"]
+        ]
+        return PubSubMembersPage(tuple(members), answer["next"])
 
     def subscribe(
         self, channel: str, after: int | None = None, *, presence: bool = False
@@ -408,8 +426,8 @@ class PubSubClient:
 
     def _enter_one_again(self, place: tuple[str, str]) -> None:
         if self._socket is not None and not self._closed and place in self._entered:
-            position, data = self._entered[place]
-            more = {"member": place[1], "data": data, "held": position}
+            position, text = self._entered[place]
+            more = {"member": place[1], "data": json.loads(text), "held": position}
             asked = self._asked_later("enter", place[0], more)
             asked.add_done_callback(partial(self._note_entered, place))
 

@@ -41,6 +41,13 @@ class PubSubMember(NamedTuple):
     position: int
 
 
+class PubSubMembersPage(NamedTuple):
+    """Some members of a channel, by name; `next` is `after` of the next page, None on the last."""
+
+    members: tuple[PubSubMember, ...]
+    next: str | None
+
+
 class LostContinuity(NamedTuple):
     """What was accepted after `after` and before `before` cannot be read any more.
 
@@ -96,7 +103,8 @@ def error_of(problem: Mapping[str, Any]) -> SluicegateError:
         reason = REASONS.get(name, OVERLOADED)
         if not reason.retryable:
             retry_us = -1
-        return Refused(Decision(False, 0, retry_us, retry_us, reason, str(problem.get("rule", ""))))
+        rule = str(problem.get("rule", ""))
+        return Refused(Decision(False, 0, retry_us, retry_us, reason, rule), detail)
     return Unavailable(SERVICE, detail)
 
 

@@ -20,10 +20,10 @@ from typing import Final, final
 
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
-from sluicegate.apps.pubsub.presence import Owner, Place
+from sluicegate.apps.pubsub.presence import PAGE_BYTES, PAGE_BYTES_MAX, Owner, Place
 from sluicegate.apps.pubsub.send_pace import TAKEN_BYTES, TAKEN_MAX
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, members_view
+from sluicegate.apps.pubsub.session import POSITION_MAX, READ_BYTES, READ_MAX, members_text
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
@@ -59,7 +59,12 @@ SCHEMAS: Final = {
             "for_s": whole(1, "Seconds that it is there; 30 if not said."),
         }
     ),
-    "Members": fields({"members": {"type": "array", "items": FREE}}),
+    "Members": fields(
+        {
+            "members": {"type": "array", "items": FREE},
+            "next": {"description": "`after` of the next page; null on the last one."},
+        }
+    ),
     "Usage": {**FREE, "description": "By limit: hour, month, connections, channels."},
     "History": fields(
         {
@@ -133,9 +138,13 @@ class PubSubHandler(HttpHandler):
                 "/v1/channels/{channel}/presence",
                 self._show_members,
                 "Who is in a channel.",
-                {200: RouteResponse("Its members.", "Members")},
+                {200: RouteResponse("A page of its members, by name.", "Members")},
                 grant=Grant.SUBSCRIBE,
-                parameters=(_CHANNEL,),
+                parameters=(
+                    _CHANNEL,
+                    Parameter("after", "`next` of the page before.", TEXT),
+                    Parameter("bytes", "Of the page at most; one member always fits.", whole(1)),
+                ),
             ),
             Route(
                 "PUT",
@@ -205,8 +214,14 @@ class PubSubHandler(HttpHandler):
         for_s = number_of(sent.get("for_s", FOR_S), "for_s", 1, FOR_S_MAX)
         place = self._member_place(request, by)
         owner = Owner()
-        position = await self._service.enter(place, sent.get("data"), owner)
-        asyncio.get_running_loop().call_later(for_s, self._service.end_owner, owner)
+        # One timer a member, or those of members that are prolonged would add up for a day.
+        end = asyncio.get_running_loop().call_later(for_s, self._service.end_owner, owner)
+        owner.drop = end.cancel
+        try:
+            position = await self._service.enter(place, sent.get("data"), owner)
+        except BaseException:
+            end.cancel()
+            raise
         return self._accepted(by.name, position)
 
     async def _leave(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
@@ -214,8 +229,12 @@ class PubSubHandler(HttpHandler):
         return HttpReply(204, b"")
 
     async def _show_members(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        found = await self._service.members(by.name, self._channel(request))
-        return json_reply({"members": members_view(found)})
+        query = query_of(request, ("after", "bytes"))
+        size = whole_of("bytes", query.get("bytes", str(PAGE_BYTES)), 1, PAGE_BYTES_MAX)
+        page = await self._service.members(
+            by.name, self._channel(request), query.get("after", ""), size
+        )
+        return HttpReply(200, b"{%b}\n" % members_text(page), JSON)
 
     def _member_place(self, request: HttpRequest, by: Identity) -> Place:
         values = self.table.values_in(request.path)
@@ -228,7 +247,9 @@ class PubSubHandler(HttpHandler):
         query = query_of(request, ("after", "count"))
         after = _position("after", query.get("after", "0"))
         count = whole_of("count", query.get("count", "100"), 1, READ_MAX)
-        page = await self._service.read(by.name, self._channel(request), after, count)
+        page = await self._service.read(
+            by.name, self._channel(request), after, count, bytes_max=READ_BYTES
+        )
         messages = b",".join(one.text for one in page.messages)
         body = b'{"messages":[%b],"cut":%d,"newest":%d}\n' % (messages, page.cut, page.newest)
         return HttpReply(200, body, JSON)

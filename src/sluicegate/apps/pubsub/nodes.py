@@ -24,7 +24,7 @@ from sluicegate.apps.pubsub.feed import (
 )
 from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, tls_name
-from sluicegate.apps.pubsub.presence import Member, Place
+from sluicegate.apps.pubsub.presence import Member, MembersPage, Place, data_text
 from sluicegate.apps.pubsub.service import HistoryPage
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.cluster.node import ClusterNode
@@ -178,10 +178,14 @@ class Nodes:
         name = name_of(place.key)
         await self._pass_on(home, lambda client: client.leave(name, place.member))
 
-    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
-        """Who is in a channel there."""
-        found = await self._pass_on(home, lambda client: client.members(name_of(key)))
-        return {one.member: Member(one.data, one.position) for one in found}
+    async def members(self, home: str, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
+        """A page of who is in a channel there."""
+        name = name_of(key)
+        page = await self._pass_on(
+            home, lambda client: client.members_page(name, after, bytes_max=bytes_max)
+        )
+        members = {one.member: Member(data_text(one.data), one.position) for one in page.members}
+        return MembersPage(members, page.next or "")
 
     async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
         peer = self._peers[home]

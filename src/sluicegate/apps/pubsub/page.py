@@ -33,6 +33,13 @@ function present(type, done) {
     part("result").textContent = message.type === "error" ? message.problem.detail : done;
   });
 }
+function list(after) {
+  ask({type: "members", channel, after}, (message) => {
+    for (const one of message.members || []) members.add(one.member);
+    show();
+    if (message.next) list(message.next);
+  });
+}
 function state(text) { part("state").textContent = text; }
 function line(text, kind) {
   const item = document.createElement("li");
@@ -81,11 +88,8 @@ function connect() {
       tries = 0;
       if (after === null) after = message.position;
       state("Subscribed to " + channel + ".");
-      ask({type: "members", channel}, (message) => {
-        members.clear();
-        for (const one of message.members || []) members.add(one.member);
-        show();
-      });
+      members.clear();
+      list("");
       if (member) present("enter", "You are there as " + member + ".");
     });
   };

@@ -30,8 +30,10 @@ from sluicegate.apps.pubsub.histories import Histories
 from sluicegate.apps.pubsub.presence import (
     ENTER,
     LEAVE,
+    MEMBER_BYTES,
+    PAGE_BYTES,
     UPDATE,
-    Member,
+    MembersPage,
     Owner,
     Place,
     Presence,
@@ -94,8 +96,8 @@ class Elsewhere(Protocol):
         """Have a member leave there."""
         ...
 
-    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
-        """Who is in a channel there."""
+    async def members(self, home: str, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
+        """A page of who is in a channel there."""
         ...
 
     async def read(
@@ -133,7 +135,7 @@ class PubSub:
         self._clock = clock
         self._elsewhere = elsewhere
         self._usage = usage
-        self._presence = Presence(1, 1) if presence is None else presence
+        self._presence = Presence() if presence is None else presence
         self._channel_ratio = channel_ratio
         self._ends: set[asyncio.Task[None]] = set()
         self._readings: dict[ChannelReading, object] = {}  # and where each reads
@@ -165,26 +167,39 @@ class PubSub:
         """
         key = _key(*place.key)
         _check_member(place.member)
+        text = self._presence.text_of(data)
         home = self._home_of(key, here=here)
+        held_bytes = 0
         if home:
-            assert self._elsewhere is not None
-            position = await self._elsewhere.enter(home, place, data, held)
+            position, held_bytes = await self._enter_there(home, place, data, text, held)
         else:
             current = self._presence.members(key).get(place.member)
             if current is not None and 0 < held < current.position:
                 return current.position
-            if current is not None and current.data == data:
+            if current is not None and current.data == text:
                 position = current.position
             else:
-                if current is None:
-                    self._presence.check_room(key)
-                event = PresenceEvent(ENTER if current is None else UPDATE, place.member)
+                action = ENTER if current is None else UPDATE
+                event = self._presence.reserve(key, action, place.member, text)
                 position = await self._accept(key, data, event)
-        self._presence.claim(place, owner)
+        self._presence.claim(place, owner, held_bytes)
         self._entered[place] = self._where(key)
         if owner.ended:  # meanwhile
             self.end_owner(owner)
         return position
+
+    async def _enter_there(
+        self, home: str, place: Place, data: object, text: bytes, held: int
+    ) -> tuple[int, int]:
+        """Where a member entered at another node; and the bytes held here, to enter it again."""
+        assert self._elsewhere is not None
+        account, size = place.key.account, len(place.member) + len(text) + MEMBER_BYTES
+        self._presence.hold(account, size)
+        try:
+            return await self._elsewhere.enter(home, place, data, held), size
+        except BaseException:
+            self._presence.let_go(account, size)
+            raise
 
     async def leave(self, place: Place, owner: Owner | None, *, here: bool = False) -> None:
         """Have a member leave, if `owner` is who entered it here last; it is never refused."""
@@ -199,13 +214,21 @@ class PubSub:
         elif place.member in self._presence.members(key):
             await self._accept(key, None, PresenceEvent(LEAVE, place.member))
 
-    async def members(self, account: str, name: str, *, here: bool = False) -> Mapping[str, Member]:
-        """Who is in a channel."""
+    async def members(
+        self,
+        account: str,
+        name: str,
+        after: str = "",
+        bytes_max: int = PAGE_BYTES,
+        *,
+        here: bool = False,
+    ) -> MembersPage:
+        """A page of who is in a channel, behind a member's name."""
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
-            return await self._elsewhere.members(home, key)
-        return self._presence.members(key)
+            return await self._elsewhere.members(home, key, after, bytes_max)
+        return self._presence.page(key, after, bytes_max)
 
     def end_owner(self, owner: Owner) -> None:
         """Who entered members is gone, and they go too; unless another enters them in time."""
@@ -251,26 +274,39 @@ class PubSub:
         self, key: ChannelKey, data: object, event: PresenceEvent | None = None
     ) -> int:
         """Keep a message, or what a member did, if all limits let it in."""
+        permit: Permit | None = None
+        accepted = False
+        try:
+            try:
+                channel, cost, permit = self._let_in(key, event)
+                now_us = self._clock.now_us()
+                kept = self.histories.of(key).append(channel, data, now_us, cost, event)
+            except BaseException:
+                if event is not None:
+                    self._presence.release(key, event)
+                raise
+            message = await kept
+            accepted = True
+        finally:
+            if permit is not None:
+                outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
+                permit.end(outcome, self._clock.now_us())
+        return message.position
+
+    def _let_in(
+        self, key: ChannelKey, event: PresenceEvent | None
+    ) -> tuple[Channel, int, Permit | None]:
+        history = self.histories.of(key)
         leaving = event is not None and event.action == LEAVE
         try:
-            history = self.histories.of(key)
             channel = history.channel(key) if leaving else self._channel_to_publish(key)
             cost = 1 + channel.readers
             permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
         except Refused as refused:
-            self.histories.of(key).release(key)
+            history.release(key)
             self._count(refused.decision)
             raise
-        accepted = False
-        try:
-            now_us = self._clock.now_us()
-            message = await history.append(channel, data, now_us, cost, event)
-            accepted = True
-        finally:
-            outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
-            if permit is not None:
-                permit.end(outcome, self._clock.now_us())
-        return message.position
+        return channel, cost, permit
 
     def _charge_leave(self, channel: Channel, cost: int) -> Permit | None:
         """It counts as attempted, and is let in even where a publish would not be."""

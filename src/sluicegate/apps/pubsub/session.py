@@ -18,7 +18,9 @@ has let go meanwhile.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.apps.pubsub.channel import (
@@ -30,7 +32,14 @@ from sluicegate.apps.pubsub.channel import (
     Subscription,
 )
 from sluicegate.apps.pubsub.fan_out import FanOut
-from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
+from sluicegate.apps.pubsub.presence import (
+    GRACE_S,
+    PAGE_BYTES,
+    PAGE_BYTES_MAX,
+    MembersPage,
+    Owner,
+    Place,
+)
 from sluicegate.apps.pubsub.send_pace import TAKEN_MAX, SendPace, SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
@@ -62,7 +71,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("enter", ("member", "data", "held")),
         ("update", ("member", "data")),
         ("leave", ("member",)),
-        ("members", ()),
+        ("members", ("after", "bytes")),
     )
 }
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
@@ -105,8 +114,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identity", "_max", "_moves",
-        "_names", "_of_node", "_owner", "_pace", "_service", "_socket", "_subscriptions", "_tasks",
-        "_waiting",
+        "_names", "_of_node", "_owner", "_pace", "_page", "_pages", "_service", "_socket",
+        "_subscriptions", "_tasks", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +144,8 @@ class PubSubSession:
         self._waiting: dict[ChannelReading, None] = {}  # those that have something, in their order
         self._tasks: set[asyncio.Task[None]] = set()
         self._moves: set[asyncio.Task[None]] = set()
+        self._pages: deque[tuple[int, Callable[[], Coroutine[Any, Any, None]]]] = deque()
+        self._page: asyncio.Task[None] | None = None  # that is being made; then it is sent at once
         self._awake = False
         self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
         self._closed = False
@@ -164,12 +175,13 @@ class PubSubSession:
 
     def resume(self) -> None:
         """Send more: the client has read."""
+        self._make_page()
         if self._waiting:
             self._wake()
 
     def under_way(self) -> int:
-        """Messages that are being made durable."""
-        return len(self._tasks)
+        """Messages that are being made durable, and pages that were asked for."""
+        return len(self._tasks) + len(self._pages)
 
     def close(self) -> None:
         """Read no more. What is being published still is."""
@@ -179,6 +191,7 @@ class PubSubSession:
         self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
+        self._pages.clear()
         for move in self._moves:
             move.cancel()
         for subscription in self._subscriptions.values():
@@ -209,7 +222,9 @@ class PubSubSession:
         place = self._place(channel, Grant.SUBSCRIBE)
         after = whole_of(fields.get("after", 0), "after", 0, POSITION_MAX)
         count = whole_of(fields.get("count", TAKEN_MAX), "count", 1, READ_MAX)
-        self._start(request_id, self._send_history(request_id, channel, place, after, count))
+        self._page_later(
+            request_id, partial(self._send_history, request_id, channel, place, after, count)
+        )
 
     def _enter(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         account, name, here = self._place(channel, Grant.PUBLISH)
@@ -236,18 +251,42 @@ class PubSubSession:
         await self._service.leave(place, self._owner, here=here)
         self._reply("left", request_id)
 
-    def _show_members(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
+    def _show_members(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         place = self._place(channel, Grant.SUBSCRIBE)
-        self._start(request_id, self._send_members(request_id, channel, place))
+        after = fields.get("after", "")
+        if not isinstance(after, str):
+            raise BadValue("after", after, "send a member's name, as `next` of the last page")
+        size = whole_of(fields.get("bytes", PAGE_BYTES), "bytes", 1, PAGE_BYTES_MAX)
+        self._page_later(
+            request_id, partial(self._send_members, request_id, channel, place, after, size)
+        )
 
-    async def _send_members(self, request_id: int, channel: str, place: _Place) -> None:
-        found = await self._service.members(place.account, place.name, here=place.here)
-        self._reply("members", request_id, channel=channel, members=members_view(found))
+    async def _send_members(
+        self, request_id: int, channel: str, place: _Place, after: str, size: int
+    ) -> None:
+        page = await self._service.members(place.account, place.name, after, size, here=place.here)
+        head = encode_json({"type": "members", "id": request_id, "channel": channel})
+        self._socket.send_now(text_frame(b"%b,%b}" % (head[:-1], members_text(page))))
 
-    def _start(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    def _page_later(self, request_id: int, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Make a page when the client has room for it, and those before it are sent.
+
+        A page may be a hundred thousand times what asks for it: one at a time, a connection owes no
+        more than one beyond what it may leave unread.
+        """
+        self._pages.append((request_id, make))
+        self._make_page()
+
+    def _make_page(self) -> None:
+        if self._pages and self._page is None and not (self._socket.blocked or self._closed):
+            request_id, make = self._pages.popleft()
+            self._page = self._start(request_id, make())
+
+    def _start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._end_in_reply(request_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
+        return task
 
     async def _end_in_reply(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -274,10 +313,14 @@ class PubSubSession:
         head = {"type": "history", "id": request_id, "channel": channel, "cut": page.cut}
         rest = {**head, "newest": page.newest, "gap": gap}
         messages = b",".join(one.text for one in page.messages)
-        self._socket.send(text_frame(b'%b,"messages":[%b]}' % (encode_json(rest)[:-1], messages)))
+        frame = text_frame(b'%b,"messages":[%b]}' % (encode_json(rest)[:-1], messages))
+        self._socket.send_now(frame)
 
     def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if task is self._page:
+            self._page = None
+            self._make_page()
         if not task.cancelled() and (error := task.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a WebSocket's request failed", "exception": error}
@@ -457,9 +500,13 @@ _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object
 }
 
 
-def members_view(found: Mapping[str, Member]) -> list[Mapping[str, object]]:
-    """Who is in a channel, as it is told."""
-    return [{"member": name, **one._asdict()} for name, one in found.items()]
+def members_text(page: MembersPage) -> bytes:
+    """A page of who is in a channel, as the fields of an object of JSON."""
+    members = b",".join(
+        b'{"member":%b,"data":%b,"position":%d}' % (encode_json(name), one.data, one.position)
+        for name, one in page.members.items()
+    )
+    return b'"members":[%b],"next":%b' % (members, encode_json(page.next or None))
 
 
 def _member_of(fields: Mapping[str, object]) -> str:

@@ -93,6 +93,8 @@ def reply_to(error: SluicegateError) -> HttpReply:
         return problem(503, "Service Unavailable", str(error), headers=retry, more=more)
     if isinstance(error, Refused):
         members = details(Judgement(error.decision, ()))
+        if error.detail:
+            members["detail"] = error.detail
         reason = error.decision.reason
         seconds = retry_after_s(error.decision)
         wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
