@@ -69,6 +69,7 @@ MEMBERS_BYTES: Final = 64 << 10  # of a page
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @final
@@ -121,6 +122,7 @@ class PubSubClient:
             "close_timeout": 1.0,
             "open_timeout": self._timeout_s,
         } | connecting
+        self._message_bytes_max = MESSAGE_BYTES_MAX  # until the service says it
         self._socket: ClientConnection | None = None
         self._connected = asyncio.Event()
         self._failure: SluicegateError | None = None  # that no other try would mend
@@ -211,8 +213,10 @@ class PubSubClient:
         return ChannelSubscription(self, channel, after, presence=presence)
 
     async def close(self) -> None:
-        """End the connection; what waits for an answer gets `Unavailable`."""
+        """End the connection, once what was sent is answered; at most `timeout_ms` later."""
         self._closed = True
+        if self._socket is not None and self._asked:
+            await asyncio.wait(list(self._asked.values()), timeout=self._timeout_s)
         self._fail_all(Unavailable(SERVICE, "this client is closed"))
         if self._task is not None:
             self._task.cancel()
@@ -288,10 +292,11 @@ class PubSubClient:
         **more: Any,
     ) -> dict[str, Any]:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
+        fields = _fields_of({"channel": channel, **more})
         try:
             async with asyncio.timeout(timeout_s), places:
                 await self._connect()
-                return await self._ask(kind, channel, **more)
+                return await self._asked_later(kind, fields)
         except TimeoutError:
             detail = f"no answer in {timeout_s:g} s; {self._problem}"
             raise Unavailable(SERVICE, detail) from None
@@ -303,35 +308,32 @@ class PubSubClient:
         more: Mapping[str, Any],
         channel: str = "",
     ) -> None:
-        asked = self._asked_later(kind, channel or getattr(subscription, "channel", ""), more)
+        name = channel or getattr(subscription, "channel", "")
+        asked = self._asked_later(kind, _fields_of({"channel": name, **more}))
         if subscription is not None:
             subscription.expect(asked)
         asked.add_done_callback(_ignore)
 
-    async def _ask(self, kind: str, channel: str, **more: Any) -> dict[str, Any]:
-        return await self._asked_later(kind, channel, more)
-
-    def _asked_later(
-        self, kind: str, channel: str, more: Mapping[str, Any]
-    ) -> asyncio.Future[dict[str, Any]]:
+    def _asked_later(self, kind: str, fields: bytes) -> asyncio.Future[dict[str, Any]]:
         self._last_id += 1
         request_id = self._last_id
+        # The id first: the service finds it though it cannot read the rest.
+        text = b'{"type":"%b","id":%d,%b' % (kind.encode(), request_id, fields)
+        if len(text) > self._message_bytes_max:
+            remedy = f"send at most {self._message_bytes_max:,} (--message-bytes-max)"
+            raise BadValue("message", f"{len(text):,} bytes", remedy)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        try:
-            text = json.dumps({"type": kind, "id": request_id, "channel": channel, **more})
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BadValue("data", "(not shown)", f"send what JSON can write ({error})") from None
         self._asked[request_id] = answer
         answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
         self._send(text, answer)
         return answer
 
-    def _send(self, text: str, answer: asyncio.Future[dict[str, Any]]) -> None:
+    def _send(self, text: bytes, answer: asyncio.Future[dict[str, Any]]) -> None:
         socket = self._socket
         if socket is None:
             answer.set_exception(Unavailable(SERVICE, self._problem))
             return
-        task = asyncio.get_running_loop().create_task(socket.send(text))
+        task = asyncio.get_running_loop().create_task(socket.send(text, text=True))
 
         def sent(done: asyncio.Task[None]) -> None:
             if not done.cancelled() and done.exception() is not None and not answer.done():
@@ -392,6 +394,9 @@ class PubSubClient:
 
     def _take(self, message: dict[str, Any]) -> None:
         kind = message["type"]
+        if kind == "welcome":
+            self._message_bytes_max = int(message["message_bytes_max"])
+            return
         if kind in ("message", "presence", "gap"):
             subscription = self._subscriptions.get(message["channel"])
             if subscription is not None:
@@ -428,7 +433,7 @@ class PubSubClient:
         if self._socket is not None and not self._closed and place in self._entered:
             position, text = self._entered[place]
             more = {"member": place[1], "data": json.loads(text), "held": position}
-            asked = self._asked_later("enter", place[0], more)
+            asked = self._asked_later("enter", _fields_of({"channel": place[0], **more}))
             asked.add_done_callback(partial(self._note_entered, place))
 
     def _give_up(self, error: SluicegateError) -> None:
@@ -445,6 +450,15 @@ class PubSubClient:
         for answer in list(self._asked.values()):
             if not answer.done():
                 answer.set_exception(error)
+
+
+def _fields_of(fields: Mapping[str, Any]) -> bytes:
+    """Fields of a message and its end; `BadValue` for what JSON cannot write."""
+    try:
+        return _ENCODER.encode(fields).encode()[1:]
+    except (TypeError, ValueError, RecursionError) as error:
+        remedy = f"send what JSON in UTF-8 can write ({error})"
+        raise BadValue("data", "(not shown)", remedy) from None
 
 
 def _ignore(answer: asyncio.Future[dict[str, Any]]) -> None:

@@ -89,7 +89,7 @@ def message_of(channel: str, one: Mapping[str, Any]) -> PubSubMessage:
 def error_of(problem: Mapping[str, Any]) -> SluicegateError:
     """What a refusal of the service is here."""
     status, detail = problem.get("status"), str(problem.get("detail", ""))
-    if status == 400:
+    if status in (400, 413):
         return BadValue(
             str(problem.get("field")), problem.get("value"), str(problem.get("remedy", detail))
         )

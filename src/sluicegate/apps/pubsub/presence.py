@@ -299,9 +299,9 @@ class _Held(NamedTuple):
 def data_text(data: object) -> bytes:
     """What was published, or the data of a member, as JSON; `BadValue` for what JSON has not."""
     try:
-        return encode_json(data)
+        return encode_json(data, "strict")
     except (ValueError, RecursionError):
-        remedy = "send numbers that JSON can write, and at most some hundred levels"
+        remedy = "send what JSON in UTF-8 can write, and at most some hundred levels"
         raise BadValue("data", "(not shown)", remedy) from None
 
 

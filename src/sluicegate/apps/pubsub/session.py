@@ -3,7 +3,7 @@
     asks    publish, subscribe, unsubscribe, read, enter, update, leave, members, each with an `id`
             that its reply repeats
     told    accepted, subscribed, unsubscribed, history, entered, left, members, error; and by
-            itself: message, presence, gap
+            itself: welcome, before all else; message, presence, gap
 
 Another node of the cluster (a member with the grant `report`) speaks for accounts: it calls a
 channel `account/channel`, gets only what has its home here, and says for how many it reads
@@ -18,6 +18,7 @@ has let go meanwhile.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -74,6 +75,11 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("members", ("after", "bytes")),
     )
 }
+HEAD_CHARS: Final = 256  # in which the id of a message is looked for that cannot be read
+# Where the id of a message stands before what may be long; within an object nothing else fits.
+_BEGINNING: Final = re.compile(
+    rb'\s*\{\s*(?:"(?:type|channel)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"\s*:\s*(?P<id>[0-9]{1,16})\b'
+)
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
 
 
@@ -149,6 +155,8 @@ class PubSubSession:
         self._awake = False
         self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
         self._closed = False
+        hello = {"type": "welcome", "message_bytes_max": socket.message_bytes_max}
+        socket.send(text_frame(encode_json(hello)))
 
     # What the socket calls.
 
@@ -156,7 +164,11 @@ class PubSubSession:
         """Do what is asked."""
         request_id: int | None = None
         try:
-            sent = parse_json(text, "message")
+            try:
+                sent = parse_json(text, "message")
+            except BadValue:
+                request_id = _id_at(text[:HEAD_CHARS].encode("utf-8", "replace"))
+                raise
             if not isinstance(sent, dict):
                 raise BadValue("message", sent, "send an object")
             request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
@@ -172,6 +184,14 @@ class PubSubSession:
             work(self, request_id, channel, fields)
         except SluicegateError as error:
             self._send_error(request_id, error)
+
+    def reject(self, head: bytes, size: int, bytes_max: int) -> None:
+        """Say of a message that it is too long, by its id if the message begins with it."""
+        request_id = _id_at(head)
+        value, remedy = f"{size:,} bytes", f"send at most {bytes_max:,} (--message-bytes-max)"
+        more = {"field": "message", "value": value, "remedy": remedy}
+        detail = f"message: {value} cannot be used; {remedy}"
+        self._send_problem(request_id, problem(413, "Content Too Large", detail, more=more).body)
 
     def resume(self) -> None:
         """Send more: the client has read."""
@@ -498,6 +518,13 @@ _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object
     "leave": PubSubSession._leave,
     "members": PubSubSession._show_members,
 }
+
+
+def _id_at(head: bytes) -> int | None:
+    """The id of a message that begins so, if nothing that may be long stands before it."""
+    found = _BEGINNING.match(head)
+    number = -1 if found is None else int(found["id"])
+    return number if 0 <= number <= ID_MAX else None
 
 
 def members_text(page: MembersPage) -> bytes:
