@@ -240,8 +240,8 @@ class PubSubHandler(HttpHandler):
         values = self.table.values_in(request.path)
         return Place(ChannelKey(by.name, values["channel"]), values["member"])
 
-    def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        return json_reply(self._service.usage(by.name))
+    async def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return json_reply(await self._service.usage_everywhere(by.name))
 
     async def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         query = query_of(request, ("after", "count"))

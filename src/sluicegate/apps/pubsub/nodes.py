@@ -187,6 +187,10 @@ class Nodes:
         members = {one.member: Member(data_text(one.data), one.position) for one in page.members}
         return MembersPage(members, page.next or "")
 
+    async def hear_usage(self, account: str) -> None:
+        """Hear from its master what an account has used at all nodes."""
+        await self._cluster.hear_usage(account)
+
     async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
         peer = self._peers[home]
         if self._away(home, peer):

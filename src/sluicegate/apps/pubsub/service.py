@@ -106,6 +106,10 @@ class Elsewhere(Protocol):
         """Read."""
         ...
 
+    async def hear_usage(self, account: str) -> None:
+        """Hear what an account has used at all nodes."""
+        ...
+
 
 @final
 class PubSub:
@@ -154,6 +158,8 @@ class PubSub:
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
+            if self._usage is not None:
+                self._usage.watch(account, self._clock.now_us())
             return await self._elsewhere.publish(home, key, data)
         return await self._accept(key, data)
 
@@ -456,8 +462,14 @@ class PubSub:
         """What an account has nearly, or more than, used up."""
         return [] if self._usage is None else self._usage.warnings(account, self._clock.now_us())
 
+    async def usage_everywhere(self, account: str) -> Mapping[str, object]:
+        """What an account has used at all nodes, and may."""
+        if self._elsewhere is not None:
+            await self._elsewhere.hear_usage(account)
+        return self.usage(account)
+
     def usage(self, account: str) -> Mapping[str, object]:
-        """What an account has used, and may."""
+        """What an account has used, as far as it is known here, and may."""
         return {} if self._usage is None else self._usage.view(account, self._clock.now_us())
 
     def _count(self, refusal: Decision) -> None:
