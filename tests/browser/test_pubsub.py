@@ -104,7 +104,7 @@ def test_page_with_wrong_token_stops_and_says_so(chromium: Browser, tmp_path: Pa
         page.goto("/")
         page.evaluate(
             "window.opened = 0; const Kept = WebSocket;"
-            "WebSocket = class extends Kept { constructor(...a) { super(...a); opened++; } }"
+            "WebSocket = class extends Kept { constructor(...a) { super(...a); opened++; } }; 0"
         )
         page.get_by_label("Token").fill("x" * 43)
         page.get_by_role("button", name="Subscribe").click()

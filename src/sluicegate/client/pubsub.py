@@ -106,6 +106,7 @@ class PubSubClient:
         self.reconnects = 0
         self.breaks = 0  # connections that have ended
         self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
+        self.cost = 0  # of the last publish that was accepted, if this is a node of a cluster
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
         self._timeout_s = timeout_ms / 1e3
         self._backoff = Backoff(
@@ -136,14 +137,19 @@ class PubSubClient:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def publish(self, channel: str, data: Any, *, timeout_ms: float | None = None) -> int:
+    async def publish(
+        self, channel: str, data: Any, *, timeout_ms: float | None = None, passed: bool = False
+    ) -> int:
         """Return the message's position when it is durable.
 
         `Refused` if a limit does not let it in, and `Unavailable` if no answer came in
-        time: then it may have been accepted all the same.
+        time: then it may have been accepted all the same. `passed` is for nodes of a cluster, which
+        have held the account to its limit themselves.
         """
-        message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, data=data)
+        more = {"data": data, "passed": True} if passed else {"data": data}
+        message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, **more)
         self.warnings = message.get("warnings", ())
+        self.cost = int(message.get("cost", 0))
         return int(message["position"])
 
     async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:

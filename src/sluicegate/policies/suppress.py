@@ -306,6 +306,22 @@ class Suppress:
         account.admitted += cost
         return SuppressPermit(self, account, cost if counted else 0)
 
+    def is_suppressed(self, name: str, now_us: int) -> bool:
+        """Whether a share of an account's operations is rejected here and now."""
+        account = self._accounts.get(name)
+        if account is None:
+            return False
+        if now_us - account.updated_us >= self._interval_us:
+            self._update(account, now_us)
+        return account.applied > 0.0 or account.share is not None
+
+    def watch(self, name: str, now_us: int) -> None:
+        """Hear from its master of an account of which nothing is counted here yet."""
+        account = self._account_of(name, now_us)
+        if account is not None:
+            account.used_us = now_us
+            account.link.changed[name] = account
+
     def assign(self, owner_of: Callable[[str], str], nodes: int = 1) -> None:
         """Report each account to the master that `owner_of` names from now on.
 

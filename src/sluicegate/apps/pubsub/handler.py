@@ -15,8 +15,8 @@ itself where it was; or a `gap`, where continuity was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, final
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Final, final
 
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
@@ -198,10 +198,15 @@ class PubSubHandler(HttpHandler):
     def _show_page(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return self._page
 
-    async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+    def _publish(
+        self, request: HttpRequest, by: Identity, body: bytes
+    ) -> Coroutine[Any, Any, HttpReply]:
         sent = fields_of(parse_json(body), "", {"data": "data"})
-        position = await self._service.publish(by.name, self._channel(request), sent.get("data"))
-        return self._accepted(by.name, position)
+        kept = self._service.publish(by.name, self._channel(request), sent.get("data"))
+        return self._reply_accepted(by.name, kept)
+
+    async def _reply_accepted(self, account: str, kept: Coroutine[Any, Any, int]) -> HttpReply:
+        return self._accepted(account, await kept)
 
     def _accepted(self, account: str, position: int) -> HttpReply:
         warnings = [one._asdict() for one in self._service.warnings(account)]

@@ -7,7 +7,10 @@ subscribed. What the limits refuse counts as attempted, or the account master wo
 falls with its own refusals, and let go; of an hour and a month it uses up nothing.
 
 In a cluster a channel has one home, and all of that is done there: another node passes on what it
-is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing goes round in circles.
+is asked (`nodes.py`). A node refuses by itself what is of an account that is over its rate, or has
+used up its hour or month, and counts it as attempted: like every node it hears the fraction to
+reject from the account's master, and from the home what a publish costs. What a node passes on is
+`here` or nowhere, so nothing goes round in circles.
 """
 
 from __future__ import annotations
@@ -80,8 +83,12 @@ class Elsewhere(Protocol):
         """Return what reads at a home, the same as long as it does."""
         ...
 
-    async def publish(self, home: str, key: ChannelKey, data: object) -> int:
-        """Have a message accepted there."""
+    async def publish(self, home: str, key: ChannelKey, data: object, *, passed: bool) -> int:
+        """Have a message accepted there; `passed` if the account's limit has let it in here."""
+        ...
+
+    def cost_of(self, key: ChannelKey) -> int:
+        """What a publish costs there; 0 if that is not known."""
         ...
 
     def subscribe(self, home: str, key: ChannelKey, after: int) -> ChannelReading:
@@ -150,18 +157,59 @@ class PubSub:
         member = self._elsewhere is not None and identity.name in self.limiter.members
         return member and identity.may(Grant.REPORT)
 
-    async def publish(self, account: str, name: str, data: object, *, here: bool = False) -> int:
-        """Accept a message, durably, and return its position.
+    def publish(
+        self, account: str, name: str, data: object, *, here: bool = False, passed: bool = False
+    ) -> Coroutine[Any, Any, int]:
+        """Accept a message, durably; what is returned is awaited, and returns its position.
 
-        Raise `Refused` for one that a limit does not let in.
+        `Refused` is raised at once where a limit is known here, so a refusal costs no task and no
+        hop. `passed` says that another node has held the account to its limit.
         """
         key = _key(account, name)
         if home := self._home_of(key, here=here):
-            assert self._elsewhere is not None
-            if self._usage is not None:
-                self._usage.watch(account, self._clock.now_us())
-            return await self._elsewhere.publish(home, key, data)
-        return await self._accept(key, data)
+            return self._publish_there(home, key, data, passed=self._hold_here(key))
+        return self._keep(key, data, None, *self._let_in(key, None, passed=passed))
+
+    def cost_of(self, account: str, name: str) -> int:
+        """What a publish costs in a channel whose home is here."""
+        key = _key(account, name)
+        history = self.histories.find(key)
+        channel = None if history is None else history.channels.get(key)
+        return 1 if channel is None else 1 + channel.readers
+
+    def _hold_here(self, key: ChannelKey) -> bool:
+        """Hold an account that is over a limit here, before its publish goes to the home.
+
+        Return whether its rate was asked, so that the home counts it no more. While nothing is
+        rejected the home counts all, and its fuse stands for all nodes together.
+        """
+        assert self._elsewhere is not None
+        account, now_us = key.account, self._clock.now_us()
+        over: Decision | None = None
+        if self._usage is not None:
+            self._usage.watch(account, now_us)
+            over = self._usage.refusal(account, now_us)
+        cost = self._elsewhere.cost_of(key)
+        suppressed = cost > 0 and self.limiter.is_suppressed(account, now_us)
+        if over is None and not suppressed:
+            return False
+        admission = self.limiter.admit(Request(account, caller=account, cost=cost or 1), now_us)
+        refusal = admission if isinstance(admission, Decision) else over
+        if refusal is not None:
+            self._count(refusal)
+            raise Refused(refusal)
+        return True
+
+    async def _publish_there(
+        self, home: str, key: ChannelKey, data: object, *, passed: bool
+    ) -> int:
+        assert self._elsewhere is not None
+        try:
+            return await self._elsewhere.publish(home, key, data, passed=passed)
+        except Refused as refused:
+            if refused.decision.reason is SUPPRESSED:
+                self.limiter.watch(key.account, self._clock.now_us())
+            raise
 
     async def enter(
         self, place: Place, data: object, owner: Owner, held: int = 0, *, here: bool = False
@@ -276,15 +324,28 @@ class PubSub:
                         self._presence.claim(place, owner)
                     await asyncio.sleep(LEAVE_RETRY_S)
 
-    async def _accept(
-        self, key: ChannelKey, data: object, event: PresenceEvent | None = None
+    async def _accept(self, key: ChannelKey, data: object, event: PresenceEvent) -> int:
+        """Keep what a member did, if all limits let it in."""
+        try:
+            let_in = self._let_in(key, event)
+        except BaseException:
+            self._presence.release(key, event)
+            raise
+        return await self._keep(key, data, event, *let_in)
+
+    async def _keep(
+        self,
+        key: ChannelKey,
+        data: object,
+        event: PresenceEvent | None,
+        channel: Channel,
+        cost: int,
+        permit: Permit | None,
     ) -> int:
-        """Keep a message, or what a member did, if all limits let it in."""
-        permit: Permit | None = None
+        """Keep a message, or what a member did, that the limits have let in."""
         accepted = False
         try:
             try:
-                channel, cost, permit = self._let_in(key, event)
                 now_us = self._clock.now_us()
                 kept = self.histories.of(key).append(channel, data, now_us, cost, event)
             except BaseException:
@@ -300,14 +361,17 @@ class PubSub:
         return message.position
 
     def _let_in(
-        self, key: ChannelKey, event: PresenceEvent | None
+        self, key: ChannelKey, event: PresenceEvent | None, *, passed: bool = False
     ) -> tuple[Channel, int, Permit | None]:
         history = self.histories.of(key)
         leaving = event is not None and event.action == LEAVE
         try:
             channel = history.channel(key) if leaving else self._channel_to_publish(key)
             cost = 1 + channel.readers
-            permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
+            if leaving:
+                permit = self._charge_leave(channel, cost)
+            else:
+                permit = self._admit(channel, cost, passed=passed)
         except Refused as refused:
             history.release(key)
             self._count(refused.decision)
@@ -408,7 +472,7 @@ class PubSub:
             channel.gap_behind(after, newest, foreign=foreign),
         )
 
-    def _take_share(self, channel: Channel, permit: Permit, cost: int, now_us: int) -> None:
+    def _take_share(self, channel: Channel, cost: int, now_us: int) -> None:
         """Hold a channel to its account's limit by itself, before any master knows of it."""
         limit = self.limiter.limit_of(channel.key.account)
         if limit is None:
@@ -423,7 +487,6 @@ class PubSub:
             share = channel.share = ChannelShare(per_s, burst, bucket)
         verdict = share.bucket.take(cost, now_us)
         if not verdict.allowed:
-            permit.end(Outcome.IGNORE, now_us)
             retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
             raise Refused(Decision(False, 0, retry_us, reset_us, SUPPRESSED, "channel_share"))
 
@@ -484,26 +547,36 @@ class PubSub:
                 raise Refused(refusal)
         return self.histories.of(key).channel_to_publish(key)
 
-    def _admit(self, channel: Channel, cost: int) -> Permit:
+    def _admit(self, channel: Channel, cost: int, *, passed: bool) -> Permit | None:
         now_us = self._clock.now_us()
         account = channel.key.account
-        admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
-        if isinstance(admission, Decision):
-            raise Refused(admission)
+        permit: Permit | None = None
+        if not passed:
+            admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
+            if isinstance(admission, Decision):
+                raise Refused(admission)
+            permit = admission
+        try:
+            self._admit_further(channel, cost, now_us)
+        except Refused:
+            if permit is not None:
+                permit.end(Outcome.IGNORE, now_us)
+            raise
+        return permit
+
+    def _admit_further(self, channel: Channel, cost: int, now_us: int) -> None:
+        """Refuse what the account's rate lets in, and its other limits and the channel's do not."""
         if self._usage is not None:
-            refusal = self._usage.refusal(account, now_us)
+            refusal = self._usage.refusal(channel.key.account, now_us)
             if refusal is not None:
-                admission.end(Outcome.IGNORE, now_us)
                 raise Refused(refusal)
         if self._channel_ratio:
-            self._take_share(channel, admission, cost, now_us)
+            self._take_share(channel, cost, now_us)
         if channel.bucket is not None:
             verdict = channel.bucket.take(1, now_us)
             if not verdict.allowed:
-                admission.end(Outcome.IGNORE, now_us)
                 retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
                 raise Refused(Decision(False, 0, retry_us, reset_us, CHANNEL_LIMITED, "channel"))
-        return admission
 
 
 def _check_member(member: str) -> None:

@@ -64,7 +64,7 @@ _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     kind: {name: name for name in ("type", "id", "channel", *more)}
     for kind, more in (
-        ("publish", ("data",)),
+        ("publish", ("data", "passed")),
         ("subscribe", ("after", "readers")),
         ("unsubscribe", ()),
         ("readers", ("readers",)),
@@ -233,10 +233,11 @@ class PubSubSession:
 
     def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         account, name, here = self._place(channel, Grant.PUBLISH)
-        self._start(
-            request_id,
-            self._accept(request_id, account, name, fields.get("data"), here=here),
-        )
+        passed = "passed" in fields
+        if passed and not here:
+            raise BadValue("passed", fields["passed"], "leave it out: it is for nodes of a cluster")
+        kept = self._service.publish(account, name, fields.get("data"), here=here, passed=passed)
+        self._start(request_id, self._send_accepted(request_id, account, name, kept))
 
     def _read(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         place = self._place(channel, Grant.SUBSCRIBE)
@@ -317,11 +318,15 @@ class PubSubSession:
             self._send_problem(request_id, _FAULT.body)
             raise
 
-    async def _accept(
-        self, request_id: int, account: str, name: str, data: object, *, here: bool
+    async def _send_accepted(
+        self, request_id: int, account: str, name: str, kept: Coroutine[Any, Any, int]
     ) -> None:
-        position = await self._service.publish(account, name, data, here=here)
-        self._reply_accepted("accepted", request_id, account, position)
+        position = await kept
+        if self._of_node:
+            cost = self._service.cost_of(account, name)
+            self._reply_accepted("accepted", request_id, account, position, cost=cost)
+        else:
+            self._reply_accepted("accepted", request_id, account, position)
 
     async def _send_history(
         self, request_id: int, channel: str, place: _Place, after: int, count: int
@@ -488,12 +493,13 @@ class PubSubSession:
         self._asleep_until = None
         self.resume()
 
-    def _reply_accepted(self, kind: str, request_id: int, account: str, position: int) -> None:
+    def _reply_accepted(
+        self, kind: str, request_id: int, account: str, position: int, **more: object
+    ) -> None:
         warnings = [one._asdict() for one in self._service.warnings(account)]
         if warnings:
-            self._reply(kind, request_id, position=position, warnings=warnings)
-        else:
-            self._reply(kind, request_id, position=position)
+            more["warnings"] = warnings
+        self._reply(kind, request_id, position=position, **more)
 
     def _reply(self, kind: str, request_id: int, **fields: object) -> None:
         self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))
@@ -503,7 +509,9 @@ class PubSubSession:
 
     def _send_problem(self, request_id: int | None, body: bytes) -> None:
         # The same words as in HTTP.
-        head = b'{"type":"error","id":%b,"problem":' % encode_json(request_id)
+        head = b'{"type":"error","id":%b,"problem":' % (
+            b"null" if request_id is None else b"%d" % request_id
+        )
         self._socket.send(text_frame(head + body.rstrip() + b"}"))
 
 

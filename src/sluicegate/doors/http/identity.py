@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
 from sluicegate.contracts.access import Access, Grant, Identity, PeopleAccess
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
@@ -30,6 +32,7 @@ SPEAKS_FOR: Final = b"x-sluicegate-for"  # the name of a person, percent-encoded
 _BEARER: Final = b"bearer "
 _OFFERED: Final = b"bearer."  # a subprotocol
 _SHOWN_CHARS_MAX: Final = 80
+_REFUSALS_KEPT: Final = 64
 
 
 def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
@@ -92,18 +95,24 @@ def reply_to(error: SluicegateError) -> HttpReply:
         more = {"what": error.what, "seen": error.detail}
         return problem(503, "Service Unavailable", str(error), headers=retry, more=more)
     if isinstance(error, Refused):
-        members = details(Judgement(error.decision, ()))
-        if error.detail:
-            members["detail"] = error.detail
-        reason = error.decision.reason
-        seconds = retry_after_s(error.decision)
-        wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
-        status = 503 if reason is None else reason.http_status
-        return HttpReply(status, json_bytes(members), PROBLEM, wait)
+        return _refusal(error.decision, error.detail)
     if isinstance(error, Conflict):
         more = {"what": error.what, "seen": error.detail}
         return problem(409, "Conflict", str(error), more=more)
     return problem(409, "Conflict", str(error))
+
+
+@lru_cache(maxsize=_REFUSALS_KEPT)
+def _refusal(decision: Decision, detail: str) -> HttpReply:
+    """Written once: who is over a limit is refused in the same words many times a second."""
+    members = details(Judgement(decision, ()))
+    if detail:
+        members["detail"] = detail
+    reason = decision.reason
+    seconds = retry_after_s(decision)
+    wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
+    status = 503 if reason is None else reason.http_status
+    return HttpReply(status, json_bytes(members), PROBLEM, wait)
 
 
 def printable(value: object) -> str:

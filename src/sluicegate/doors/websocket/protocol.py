@@ -57,7 +57,12 @@ class _Door(Protocol):
 
 def text_frame(text: bytes) -> bytes:
     """A message of text as one frame; a server's is the same for all its clients."""
-    return Frame(Opcode.TEXT, text).serialize(mask=False)
+    size = len(text)
+    if size < 126:
+        return b"\x81%c%b" % (size, text)
+    if size < 1 << 16:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), text)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), text)
 
 
 @final
