@@ -189,7 +189,7 @@ class PubSubClient:
         await self._ask_in_time(self._places, "leave", channel, None, member=member)
 
     async def members(self, channel: str) -> tuple[PubSubMember, ...]:
-        """Who is in a channel, by name: all pages, each asked for when the one before is here."""
+        """Return all members of a channel by name, page by page."""
         page = await self.members_page(channel)
         found = list(page.members)
         while page.next is not None:
@@ -200,7 +200,7 @@ class PubSubClient:
     async def members_page(
         self, channel: str, after: str = "", *, bytes_max: int = MEMBERS_BYTES
     ) -> PubSubMembersPage:
-        """The members behind a name, as many as have so many bytes, and at least one."""
+        """Return the members after a name, up to `bytes_max`, and at least one."""
         answer = await self._ask_in_time(
             self._reads, "members", channel, None, after=after, bytes=bytes_max
         )
@@ -219,7 +219,7 @@ class PubSubClient:
         return ChannelSubscription(self, channel, after, presence=presence)
 
     async def close(self) -> None:
-        """End the connection, once what was sent is answered; at most `timeout_ms` later."""
+        """Wait at most `timeout_ms` for the answers to sent requests, then end the connection."""
         self._closed = True
         if self._socket is not None and self._asked:
             await asyncio.wait(list(self._asked.values()), timeout=self._timeout_s)

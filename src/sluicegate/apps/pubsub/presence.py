@@ -66,9 +66,9 @@ class Member(NamedTuple):
 
 
 class MembersPage(NamedTuple):
-    """Some members of a channel, by name. `next` is behind which the next page begins; "" if none.
+    """Some members of a channel, by name. The next page begins after `next`; "" on the last page.
 
-    Who enters or leaves while pages are read may be missing or not.
+    Members that enter or leave between two pages may be missing.
     """
 
     members: Mapping[str, Member]
@@ -97,7 +97,7 @@ class Owner:
         self.drop: Callable[[], object] = lambda: None  # called when its last member is another's
 
     def give_up(self, place: Place) -> None:
-        """A member is another's now, or nobody's."""
+        """Lose a member to another owner, or to none."""
         self.places.discard(place)
         if not self.places:
             self.drop()
@@ -137,7 +137,7 @@ class Presence:
         return {} if room is None else room.members
 
     def page(self, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
-        """The members behind a name, as many as have so many bytes, and at least one."""
+        """Return the members after a name, up to `bytes_max`, and at least one."""
         room = self._rooms.get(key)
         if room is None:
             return MembersPage({}, "")
@@ -152,10 +152,10 @@ class Presence:
             at += 1
         return MembersPage(found, names[at - 1] if at < len(names) else "")
 
-    # What may enter.
+    # Bounds.
 
     def text_of(self, data: object) -> bytes:
-        """The data of a member as it is kept; `BadValue` for too much of it."""
+        """Return the data of a member as JSON; `BadValue` if it is too long."""
         text = data_text(data)
         most = self.bounds.presence_member_bytes
         if len(text) > most:
@@ -181,7 +181,7 @@ class Presence:
         return PresenceEvent(action, member, size)
 
     def release(self, key: ChannelKey, event: PresenceEvent) -> None:
-        """Give back what was reserved: the history has it now, or could not keep it."""
+        """Give back reserved bytes: the history has the member now, or could not keep it."""
         if event.reserved:
             self._add_bytes(key.account, -event.reserved)
             if event.action == ENTER:
@@ -191,7 +191,7 @@ class Presence:
                 self._forget_empty(key, room)
 
     def hold(self, account: str, size: int) -> None:
-        """Count bytes that are kept; `Refused` if they are too many."""
+        """Count bytes of an account; `Refused` beyond a bound."""
         bounds = self.bounds
         mine = self.bytes_of.get(account, 0) + size
         _check("presence_account_bytes", mine, bounds.presence_account_bytes)
@@ -199,10 +199,10 @@ class Presence:
         self._add_bytes(account, size)
 
     def let_go(self, account: str, size: int) -> None:
-        """Count bytes no more that were held."""
+        """Give back bytes of an account."""
         self._add_bytes(account, -size)
 
-    # What the history says.
+    # Events of the history.
 
     def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
         """A member entered, was updated or left."""
@@ -266,7 +266,7 @@ class Presence:
         return None if held is None else held.owner
 
     def claim(self, place: Place, owner: Owner, held: int = 0) -> None:
-        """It is this one's now; so many bytes are held for it until it is another's or nobody's."""
+        """Make `owner` the owner of a member, and count `held` bytes until another claims it."""
         self.disown(place)
         self._owners[place] = _Held(owner, held)
         owner.places.add(place)
@@ -290,14 +290,14 @@ class Presence:
 
 
 class _Held(NamedTuple):
-    """Whose a member is, and the bytes that are held here for one in another node's channel."""
+    """The owner of a member, and the bytes held for a member of another node's channel."""
 
     owner: Owner
     bytes: int
 
 
 def data_text(data: object) -> bytes:
-    """What was published, or the data of a member, as JSON; `BadValue` for what JSON has not."""
+    """Return data as JSON; `BadValue` for values that JSON cannot write."""
     try:
         return encode_json(data, "strict")
     except (ValueError, RecursionError):
@@ -306,7 +306,7 @@ def data_text(data: object) -> bytes:
 
 
 def page_bytes(name: str, member: Member) -> int:
-    """What one member takes of a page."""
+    """Return the bytes of one member in a page."""
     return len(member.data) + len(name) + len(b'{"member":"","data":,"position":9007199254740991},')
 
 

@@ -84,11 +84,11 @@ class Elsewhere(Protocol):
         ...
 
     async def publish(self, home: str, key: ChannelKey, data: object, *, passed: bool) -> int:
-        """Have a message accepted there; `passed` if the account's limit has let it in here."""
+        """Publish there; `passed` if this node has held the account to its limit."""
         ...
 
     def cost_of(self, key: ChannelKey) -> int:
-        """What a publish costs there; 0 if that is not known."""
+        """Return the cost of a publish there; 0 if unknown."""
         ...
 
     def subscribe(self, home: str, key: ChannelKey, after: int) -> ChannelReading:
@@ -104,7 +104,7 @@ class Elsewhere(Protocol):
         ...
 
     async def members(self, home: str, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
-        """A page of who is in a channel there."""
+        """Read a page of the members of a channel there."""
         ...
 
     async def read(
@@ -160,10 +160,10 @@ class PubSub:
     def publish(
         self, account: str, name: str, data: object, *, here: bool = False, passed: bool = False
     ) -> Coroutine[Any, Any, int]:
-        """Accept a message, durably; what is returned is awaited, and returns its position.
+        """Accept a message durably. Await the result; it is the position of the message.
 
         `Refused` is raised at once where a limit is known here, so a refusal costs no task and no
-        hop. `passed` says that another node has held the account to its limit.
+        hop. With `passed`, another node has held the account to its limit.
         """
         key = _key(account, name)
         if home := self._home_of(key, here=here):
@@ -171,7 +171,7 @@ class PubSub:
         return self._keep(key, data, None, *self._let_in(key, None, passed=passed))
 
     def cost_of(self, account: str, name: str) -> int:
-        """What a publish costs in a channel whose home is here."""
+        """Return the cost of a publish in a channel whose home is here."""
         key = _key(account, name)
         history = self.histories.find(key)
         channel = None if history is None else history.channels.get(key)
@@ -245,7 +245,7 @@ class PubSub:
     async def _enter_there(
         self, home: str, place: Place, data: object, text: bytes, held: int
     ) -> tuple[int, int]:
-        """Where a member entered at another node; and the bytes held here, to enter it again."""
+        """Enter a member at another node; return its position, and the bytes held here."""
         assert self._elsewhere is not None
         account, size = place.key.account, len(place.member) + len(text) + MEMBER_BYTES
         self._presence.hold(account, size)
@@ -277,7 +277,7 @@ class PubSub:
         *,
         here: bool = False,
     ) -> MembersPage:
-        """A page of who is in a channel, behind a member's name."""
+        """Return a page of the members of a channel, after a name."""
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
@@ -526,13 +526,13 @@ class PubSub:
         return [] if self._usage is None else self._usage.warnings(account, self._clock.now_us())
 
     async def usage_everywhere(self, account: str) -> Mapping[str, object]:
-        """What an account has used at all nodes, and may."""
+        """Return the usage of an account at all nodes, and its limits."""
         if self._elsewhere is not None:
             await self._elsewhere.hear_usage(account)
         return self.usage(account)
 
     def usage(self, account: str) -> Mapping[str, object]:
-        """What an account has used, as far as it is known here, and may."""
+        """Return the usage of an account that this node knows, and its limits."""
         return {} if self._usage is None else self._usage.view(account, self._clock.now_us())
 
     def _count(self, refusal: Decision) -> None:

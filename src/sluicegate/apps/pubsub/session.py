@@ -76,7 +76,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     )
 }
 HEAD_CHARS: Final = 256  # in which the id of a message is looked for that cannot be read
-# Where the id of a message stands before what may be long; within an object nothing else fits.
+# The id, preceded only by short strings. A string cannot imitate it: it has no quotes here.
 _BEGINNING: Final = re.compile(
     rb'\s*\{\s*(?:"(?:type|channel)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"\s*:\s*(?P<id>[0-9]{1,16})\b'
 )
@@ -186,7 +186,7 @@ class PubSubSession:
             self._send_error(request_id, error)
 
     def reject(self, head: bytes, size: int, bytes_max: int) -> None:
-        """Say of a message that it is too long, by its id if the message begins with it."""
+        """Reply that a message is too long, with its id if the message begins with the id."""
         request_id = _id_at(head)
         value, remedy = f"{size:,} bytes", f"send at most {bytes_max:,} (--message-bytes-max)"
         more = {"field": "message", "value": value, "remedy": remedy}
@@ -529,14 +529,14 @@ _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object
 
 
 def _id_at(head: bytes) -> int | None:
-    """The id of a message that begins so, if nothing that may be long stands before it."""
+    """Return the id at the beginning of a message; None if a long field may precede it."""
     found = _BEGINNING.match(head)
     number = -1 if found is None else int(found["id"])
     return number if 0 <= number <= ID_MAX else None
 
 
 def members_text(page: MembersPage) -> bytes:
-    """A page of who is in a channel, as the fields of an object of JSON."""
+    """Return a page of members as fields of a JSON object."""
     members = b",".join(
         b'{"member":%b,"data":%b,"position":%d}' % (encode_json(name), one.data, one.position)
         for name, one in page.members.items()

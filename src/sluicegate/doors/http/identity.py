@@ -104,7 +104,7 @@ def reply_to(error: SluicegateError) -> HttpReply:
 
 @lru_cache(maxsize=_REFUSALS_KEPT)
 def _refusal(decision: Decision, detail: str) -> HttpReply:
-    """Written once: who is over a limit is refused in the same words many times a second."""
+    """Return the reply to a refusal. Cached: an account over its limit gets thousands of them."""
     members = details(Judgement(decision, ()))
     if detail:
         members["detail"] = detail

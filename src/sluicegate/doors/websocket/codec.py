@@ -72,7 +72,7 @@ class FrameCodec(Protocol):
         return bool(self._skipping.buffer) or self._skipping.left > 0
 
     def recv_frame(self, frame: Frame) -> None:
-        """Take a frame in; one that was skipped is an event of its own kind."""
+        """Record a frame; a skipped frame becomes a `LongFrame`."""
         size, self._skipping.skipped = self._skipping.skipped, 0
         super().recv_frame(frame)
         if size:
