@@ -20,11 +20,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+from websockets.frames import Opcode
+
 from benchmarks.rounds import Bars, build_of
 from sluicegate.policies import suppress
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.refused import RefusedAccount
-from tests.apps.pubsub.socket import Opcode, frame, handshake
+from tests.apps.pubsub.socket import frame, handshake
 
 ATTEMPTS: Final = 20_000
 ROUNDS: Final = 5

@@ -215,7 +215,7 @@ def test_members_are_read_in_pages_from_every_node(tmp_path: Path) -> None:
             assert 1 < len(page.members) < 10
             assert [one.member for one in await client.members(channel)] == names
             path, found = f"/v1/channels/{channel}/presence", list[str]()
-            after = ""
+            after: str | None = ""
             while after is not None:
                 status, part = await asyncio.to_thread(
                     node.ask, f"{path}?bytes=5000&after={after}", token=ANN

@@ -11,6 +11,8 @@ from sluicegate.apps.pubsub import session
 from sluicegate.apps.pubsub.channel import ChannelKey
 from sluicegate.apps.pubsub.nodes import COST_S, COSTS_MAX, ChannelCosts
 from sluicegate.doors.http import identity
+from sluicegate.doors.http.message import json_bytes
+from sluicegate.wire.json_objects import parse_json
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.refused import COST, RefusedAccount
 from tests.apps.pubsub.socket import talk
@@ -25,7 +27,7 @@ def test_refused_publish_starts_no_task_and_writes_no_json(
     monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     parsed = written = 0
-    parse, write = session.parse_json, identity.json_bytes
+    parse, write = parse_json, json_bytes
 
     def count_parse(*words: object) -> object:
         nonlocal parsed
