@@ -81,14 +81,17 @@ def test_node_refuses_by_itself_and_all_attempts_are_counted(tmp_path: Path) -> 
             return int(sum(one["attempted"] for one in accounts if one["account"] == "ann"))
 
         with talk(node, ANN) as client:
-            sent = 0
+            counted = unclear = 0  # a busy machine may answer that the home is not there
 
             def burst(count: int) -> list[str]:
-                nonlocal sent
-                sent += count
+                nonlocal counted, unclear
                 for number in range(count):
                     client.send("publish", channel=channel, data=number)
-                return [client.next()["type"] for _ in range(count)]
+                told = [client.next() for _ in range(count)]
+                reasons = [one.get("problem", {}).get("reason", one["type"]) for one in told]
+                sure = sum(reason in ("accepted", "suppressed") for reason in reasons)
+                counted, unclear = counted + sure, unclear + count - sure
+                return reasons
 
             def refuses_alone() -> bool:
                 before = node.metric("sluicegate_pubsub_forwarded_total")
@@ -97,7 +100,7 @@ def test_node_refuses_by_itself_and_all_attempts_are_counted(tmp_path: Path) -> 
                 return passed_on == told.count("accepted") < 150
 
             until(refuses_alone, "the node to refuse by itself")
-            assert attempted() == sent
+            assert counted <= attempted() <= counted + unclear
 
 
 def test_only_nodes_say_that_a_publish_has_passed(tmp_path: Path) -> None:
