@@ -94,3 +94,23 @@ def test_a_page_goes_on_after_the_service_was_killed(chromium: Browser, tmp_path
         server.accept("news", "meanwhile")
         expect(page.locator("#messages li")).to_have_text(["meanwhile", "before"], timeout=30_000)
     context.close()
+
+
+def test_page_with_wrong_token_stops_and_says_so(chromium: Browser, tmp_path: Path) -> None:
+    context = chromium.new_context()  # the browser itself logs what is denied as errors
+    page = context.new_page()
+    with PubSubProcess(tmp_path, "--access", access_of(tmp_path)) as server:
+        page.goto(server.url)
+        page.evaluate(
+            "window.opened = 0; const Kept = WebSocket;"
+            "WebSocket = class extends Kept { constructor(...a) { super(...a); opened++; } }; 0"
+        )
+        page.get_by_label("Token").fill("x" * 43)
+        page.get_by_role("button", name="Subscribe").click()
+        expect(page.locator("#state")).to_contain_text("Give a token, and subscribe again.")
+        expect(page.locator("#state")).to_contain_text("this token is nobody's")
+        page.get_by_label("Token").fill(ANN)
+        page.get_by_role("button", name="Subscribe").click()
+        expect(page.locator("#state")).to_have_text("Subscribed to news.")
+        assert page.evaluate("opened") == 2
+    context.close()

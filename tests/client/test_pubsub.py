@@ -52,6 +52,75 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        float("nan"),
+        [float("-inf")],
+        object(),
+        {("a", 1): 2},
+        "\ud800",
+        b"bytes",
+        1 << 100_000,
+    ],
+    ids=["nan", "infinity", "object", "tuple as key", "surrogate", "bytes", "a long number"],
+)
+def test_value_that_json_cannot_write_raises_before_connecting(data: object) -> None:
+    async def story() -> None:
+        async with PubSubClient("ws://127.0.0.1:9", timeout_ms=PATIENCE_MS) as client:
+            with pytest.raises(BadValue, match="send what JSON in UTF-8 can write"):
+                await client.publish("news", data)
+
+    run(story)
+
+
+@pytest.mark.parametrize("data", [{1: "a", "1": "b"}, [1] * 70_000])
+def test_value_that_the_service_cannot_read_raises_at_once(tmp_path: Path, data: object) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client:
+            with pytest.raises(BadValue):
+                await client.publish("news", data)
+            await client.publish("news", 1)
+            assert client.breaks == 0
+
+    flags = (*UNLIMITED, "--message-bytes-max", "1000000")
+    with PubSubProcess(tmp_path, *flags) as server:
+        run(lambda: story(server))
+
+
+def test_long_message_is_not_sent_and_nothing_else_fails(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client:
+            await client.publish("news", 1)
+            others = [asyncio.create_task(client.publish("news", n)) for n in range(50)]
+            for _ in range(20):
+                with pytest.raises(BadValue, match=r"70,0.. bytes.*at most 65,536"):
+                    await client.publish("news", "x" * 70_000)
+            assert len(await asyncio.gather(*others)) == 50
+            await client.publish("news", "é" * 30_000)  # two bytes each
+            assert client.breaks == 0
+
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
+        run(lambda: story(server))
+
+
+def test_close_waits_for_acknowledgements(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        client = PubSubClient(url_of(server), timeout_ms=PATIENCE_MS)
+        await client.publish("news", "first")
+        sent = [asyncio.create_task(client.publish("news", n)) for n in range(100)]
+        await asyncio.sleep(0)
+        await client.close()
+        positions = await asyncio.gather(*sent)
+        assert positions == sorted(positions)
+        with pytest.raises(Unavailable):
+            await client.publish("news", "late")
+
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
+        run(lambda: story(server))
+        assert len(server.history("news")["messages"]) == 101
+
+
 def test_what_is_published_is_received(tmp_path: Path) -> None:
     async def story(server: PubSubProcess) -> None:
         async with client_of(server) as client, client.subscribe("news") as received:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.moving_rate import MovingRate, TwoSpeedRate, adjusted_mean
+from sluicegate.kernels.moving_rate import MovingRate, SlotRing, TwoSpeedRate, adjusted_mean
 
 SECOND = 1_000_000
 
@@ -218,3 +218,21 @@ def test_a_negative_count_is_refused_and_leaves_no_trace() -> None:
 def test_a_setting_out_of_range_is_refused_by_its_name(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field} must be from .* not {value}"):
         TwoSpeedRate(**{field: value})
+
+
+def test_count_over_span_is_that_of_each_slot() -> None:
+    even, late = SlotRing(10, 100), SlotRing(10, 100)
+    for at_us in range(0, 1_500, 10):
+        even.add(3, at_us)
+    late.add_over(3 * 150, 0, 1_500, 1_500)
+    even.advance(1_500)
+    for now_us in range(1_500, 2_700, 50):
+        for ring in (even, late):
+            ring.advance(now_us)
+        assert even.total == late.total
+    late.add_over(7, 2_690, 2_700, 2_705)
+    assert late.total == 7
+    late.add_over(5, 2_705, 2_705, 2_705)
+    assert (late.total, late.in_progress) == (12, 5)
+    late.add_over(9, 0, 100, 2_705)  # before all slots
+    assert late.total == 12

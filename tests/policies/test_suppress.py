@@ -37,6 +37,7 @@ SETTINGS = SuppressMasterSettings()
 NEWS_S = 0.3  # reports, and a slot of the shortest window
 MS = 1_000
 L = 1_000
+CATCH_UP = 400  # requests that a node serves in 10 ms after it stood still
 START_US = 1_000_000_000_000_000
 
 
@@ -72,6 +73,14 @@ class Cluster:
         self.attempted: list[int] = []  # a tenth of a second each
         self.admitted: list[int] = []
         self.owed = 0.0
+        self.standing: dict[int, list[Request]] = {}  # nodes that stand still, and what waits
+        self.pending: dict[int, list[Request]] = {}  # what waited, while they catch up
+
+    def stand(self, node: int) -> None:
+        self.standing[node] = []
+
+    def wake(self, node: int) -> None:
+        self.pending[node] = self.standing.pop(node)
 
     def take_over(self) -> None:
         self.master = SuppressMaster("m2", 2, self.limit_of, self.now_us, self.settings)
@@ -110,15 +119,27 @@ class Cluster:
         for node in self.rng.choices(range(len(self.nodes)), weights, k=count):
             request = Request("k", caller=account, cost=weight)
             self.attempted[-1] += weight
-            permit = self.nodes[node].admit(request, self.now_us)
-            if not isinstance(permit, Decision):
-                self.admitted[-1] += weight
-                permit.end(Outcome.SUCCESS, self.now_us)
+            if node in self.standing:
+                self.standing[node].append(request)
+            else:
+                self._admit(node, request)
+        for node, waiting in self.pending.items():
+            for request in waiting[:CATCH_UP]:
+                self._admit(node, request)
+            del waiting[:CATCH_UP]
         self._messages()
+
+    def _admit(self, node: int, request: Request) -> None:
+        permit = self.nodes[node].admit(request, self.now_us)
+        if not isinstance(permit, Decision):
+            self.admitted[-1] += request.cost
+            permit.end(Outcome.SUCCESS, self.now_us)
 
     def _messages(self) -> None:
         now_us = self.now_us
         for n, node in enumerate(self.nodes):
+            if n in self.standing:
+                continue
             report = node.report(now_us)
             if report is not None and n not in self.cut and self.rng.random() >= self.loss:
                 self.to_master.append((now_us + self.delay_us, n, report))
@@ -127,9 +148,10 @@ class Cluster:
             if answer is not None and n not in self.cut and self.rng.random() >= self.loss:
                 self.to_node.append((now_us + self.delay_us, n, answer))
         self.to_master = [late for late in self.to_master if late[0] > now_us]
-        for _, n, answer in [late for late in self.to_node if late[0] <= now_us]:
+        due = [late for late in self.to_node if late[0] <= now_us and late[1] not in self.standing]
+        for _, n, answer in due:
             self.nodes[n].receive(answer, now_us)
-        self.to_node = [late for late in self.to_node if late[0] > now_us]
+        self.to_node = [late for late in self.to_node if late not in due]
 
     def admitted_in_limits(self, begin_s: float, end_s: float) -> float:
         """The mean rate admitted between two instants of the run, in limits."""
@@ -607,11 +629,13 @@ def test_an_idle_account_is_not_in_silence() -> None:
     policy.admit(OP, 0)
     policy.report(0)
     policy.receive(factor_message(1, 1, 0.0, nodes=100), 0)
+    for at_us in (49 * S, 50 * S - 60 * MS):  # as it does all the time
+        policy.report(at_us)
     for _ in range(L):
-        assert not isinstance(policy.admit(OP, 3600 * S), Decision), "its burst is its own"
-    policy.report(3600 * S)
-    assert policy.factor("acct", 3600 * S + 500 * MS) == 0.0
-    assert policy.factor("acct", 3600 * S + 501 * MS) > 0.0, "but now it has asked"
+        assert not isinstance(policy.admit(OP, 50 * S), Decision), "its burst is its own"
+    policy.report(50 * S)
+    assert policy.factor("acct", 50 * S + 500 * MS) == 0.0
+    assert policy.factor("acct", 50 * S + 501 * MS) > 0.0, "but now it has asked"
 
 
 def test_what_was_not_answered_is_asked_again_until_it_is() -> None:
@@ -763,3 +787,39 @@ def test_totals_never_fall_and_deltas_add_up(steps: list[tuple[int, int, int]]) 
                 delta_sum += report.counts[0].delta
                 total = report.counts[0].total
                 assert delta_sum == total
+
+
+@pytest.mark.parametrize("seed", [41, 42, 43])
+@pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
+@pytest.mark.parametrize("times", [1.5, 3.0, 10.0])
+def test_standstill_of_node_is_no_burst(times: float, share: float, seed: int) -> None:
+    """What waited is let in within a second, by the fraction; then the account has its limit."""
+    cluster, shares = Cluster(5, seed=seed), [share, *[(1 - share) / 4] * 4]
+    cluster.run(10, times * L, shares=shares)
+    cluster.stand(0)
+    cluster.run(5, times * L, shares=shares)
+    cluster.wake(0)
+    cluster.run(6, times * L, shares=shares)
+    assert cluster.admitted_in_limits(10, 21) < 1.25
+    for at in range(17, 21):
+        assert cluster.admitted_in_limits(at, at + 1) == pytest.approx(1.0, abs=0.12)
+
+
+def test_standstill_of_conforming_account_refuses_nothing() -> None:
+    cluster = Cluster(5)
+    cluster.run(10, 0.8 * L)
+    cluster.stand(0)
+    cluster.run(5, 0.8 * L)
+    cluster.wake(0)
+    cluster.run(5, 0.8 * L)
+    assert cluster.suppressed() == 0
+
+
+def test_standstill_of_node_hides_no_surge() -> None:
+    cluster = Cluster(5)
+    cluster.run(10, 0.5 * L)
+    cluster.stand(0)
+    cluster.run(5, 5 * L)
+    cluster.wake(0)
+    cluster.run(5, 5 * L)
+    assert cluster.admitted_in_limits(17, 20) == pytest.approx(1.0, abs=0.15)

@@ -28,12 +28,14 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\\"), min_size=
 wholes = st.integers(0, WHOLE_MAX)
 fractions = st.floats(0.0, 1.0)
 counts = st.builds(
-    lambda name, one, other, factor: AccountCount(name, min(one, other), max(one, other), factor),
-    names, wholes, wholes, fractions,
+    lambda name, one, other, factor, late: AccountCount(
+        name, min(one, other), max(one, other), factor, min(one, other, late)
+    ),
+    names, wholes, wholes, fractions, wholes,
 )  # fmt: skip
 reports = st.builds(
     SuppressReport, names, wholes, st.lists(counts, max_size=4).map(tuple), wholes, wholes,
-    leaving=st.booleans(),
+    leaving=st.booleans(), stood_us=wholes, woke_us=wholes,
 )  # fmt: skip
 factors = st.builds(AccountFactor, names, fractions, wholes, wholes)
 answers = st.none() | st.builds(
@@ -66,18 +68,21 @@ REPORT = parts_of(encode_report(SuppressReport("n", 1, (AccountCount("a", 1, 2, 
 @pytest.mark.parametrize(
     ("at", "word", "field"),
     [
-        (1, b"2", "report.version"),
+        (1, b"1", "report.version"),
         (2, b"", "report.node"),
         (2, b"n" * 1_025, "report.node"),
         (3, b"-1", "report.boot"),
         (3, b"1e3", "report.boot"),
         (4, b"9007199254740992", "report.term"),
         (6, b"2", "report.leaving"),
-        (7, b"", "report.account"),
-        (8, b"3", "report.delta"),
-        (10, b"nan", "report.factor"),
-        (10, b"1.5", "report.factor"),
-        (10, b"\xff", "report.factor"),
+        (7, b"-1", "report.stood_us"),
+        (8, b"x", "report.woke_us"),
+        (9, b"", "report.account"),
+        (10, b"3", "report.delta"),
+        (12, b"nan", "report.factor"),
+        (12, b"1.5", "report.factor"),
+        (12, b"\xff", "report.factor"),
+        (13, b"2", "report.late"),
     ],
 )
 def test_a_report_that_no_node_would_send_names_what_is_wrong(

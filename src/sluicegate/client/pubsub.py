@@ -25,6 +25,7 @@ from sluicegate.client.pubsub_messages import (
     SERVICE,
     LostContinuity,
     PubSubMember,
+    PubSubMembersPage,
     PubSubMessage,
     PubSubPage,
     Received,
@@ -55,6 +56,7 @@ __all__ = [
     "LostContinuity",
     "PubSubClient",
     "PubSubMember",
+    "PubSubMembersPage",
     "PubSubMessage",
     "PubSubPage",
     "Received",
@@ -63,9 +65,11 @@ __all__ = [
 SUBPROTOCOL: Final = Subprotocol("sluicegate.pubsub.v1")
 PATH: Final = "/v1/socket"
 UNDER_WAY_MAX: Final = 256  # publishes that wait for their answer; more wait to be sent
+MEMBERS_BYTES: Final = 64 << 10  # of a page
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @final
@@ -102,6 +106,7 @@ class PubSubClient:
         self.reconnects = 0
         self.breaks = 0  # connections that have ended
         self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
+        self.cost = 0  # of the last publish that was accepted, if this is a node of a cluster
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
         self._timeout_s = timeout_ms / 1e3
         self._backoff = Backoff(
@@ -118,6 +123,7 @@ class PubSubClient:
             "close_timeout": 1.0,
             "open_timeout": self._timeout_s,
         } | connecting
+        self._message_bytes_max = MESSAGE_BYTES_MAX  # until the service says it
         self._socket: ClientConnection | None = None
         self._connected = asyncio.Event()
         self._failure: SluicegateError | None = None  # that no other try would mend
@@ -127,18 +133,23 @@ class PubSubClient:
         self._places = asyncio.Semaphore(UNDER_WAY_MAX)
         self._reads = asyncio.Semaphore(READS_MAX)
         self._subscriptions: dict[str, ChannelSubscription] = {}
-        self._entered: dict[tuple[str, str], tuple[int, Any]] = {}  # members, where and with what
+        self._entered: dict[tuple[str, str], tuple[int, str]] = {}  # members, where and with what
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def publish(self, channel: str, data: Any, *, timeout_ms: float | None = None) -> int:
+    async def publish(
+        self, channel: str, data: Any, *, timeout_ms: float | None = None, passed: bool = False
+    ) -> int:
         """Return the message's position when it is durable.
 
         `Refused` if a limit does not let it in, and `Unavailable` if no answer came in
-        time: then it may have been accepted all the same.
+        time: then it may have been accepted all the same. `passed` is for nodes of a cluster, which
+        have held the account to its limit themselves.
         """
-        message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, data=data)
+        more = {"data": data, "passed": True} if passed else {"data": data}
+        message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, **more)
         self.warnings = message.get("warnings", ())
+        self.cost = int(message.get("cost", 0))
         return int(message["position"])
 
     async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:
@@ -164,7 +175,8 @@ class PubSubClient:
         answer = await self._ask_in_time(
             self._places, "enter", channel, None, member=member, data=data, held=held
         )
-        self._entered[channel, member] = (int(answer["position"]), data)
+        # As text, whose size the service bounds; as objects it may be twenty times as large.
+        self._entered[channel, member] = (int(answer["position"]), json.dumps(data))
         return int(answer["position"])
 
     async def update(self, channel: str, member: str, data: Any) -> int:
@@ -177,11 +189,25 @@ class PubSubClient:
         await self._ask_in_time(self._places, "leave", channel, None, member=member)
 
     async def members(self, channel: str) -> tuple[PubSubMember, ...]:
-        """Who is in a channel."""
-        answer = await self._ask_in_time(self._reads, "members", channel, None)
-        return tuple(
-            PubSubMember(one["member"], one["data"], one["position"]) for one in answer["members"]
+        """Return all members of a channel by name, page by page."""
+        page = await self.members_page(channel)
+        found = list(page.members)
+        while page.next is not None:
+            page = await self.members_page(channel, page.next)
+            found += page.members
+        return tuple(found)
+
+    async def members_page(
+        self, channel: str, after: str = "", *, bytes_max: int = MEMBERS_BYTES
+    ) -> PubSubMembersPage:
+        """Return the members after a name, up to `bytes_max`, and at least one."""
+        answer = await self._ask_in_time(
+            self._reads, "members", channel, None, after=after, bytes=bytes_max
         )
+        members = [
+            PubSubMember(one["member"], one["data"], one["position"]) for one in answer["members"]
+        ]
+        return PubSubMembersPage(tuple(members), answer["next"])
 
     def subscribe(
         self, channel: str, after: int | None = None, *, presence: bool = False
@@ -193,8 +219,10 @@ class PubSubClient:
         return ChannelSubscription(self, channel, after, presence=presence)
 
     async def close(self) -> None:
-        """End the connection; what waits for an answer gets `Unavailable`."""
+        """Wait at most `timeout_ms` for the answers to sent requests, then end the connection."""
         self._closed = True
+        if self._socket is not None and self._asked:
+            await asyncio.wait(list(self._asked.values()), timeout=self._timeout_s)
         self._fail_all(Unavailable(SERVICE, "this client is closed"))
         if self._task is not None:
             self._task.cancel()
@@ -270,10 +298,11 @@ class PubSubClient:
         **more: Any,
     ) -> dict[str, Any]:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
+        fields = _fields_of({"channel": channel, **more})
         try:
             async with asyncio.timeout(timeout_s), places:
                 await self._connect()
-                return await self._ask(kind, channel, **more)
+                return await self._asked_later(kind, fields)
         except TimeoutError:
             detail = f"no answer in {timeout_s:g} s; {self._problem}"
             raise Unavailable(SERVICE, detail) from None
@@ -285,35 +314,32 @@ class PubSubClient:
         more: Mapping[str, Any],
         channel: str = "",
     ) -> None:
-        asked = self._asked_later(kind, channel or getattr(subscription, "channel", ""), more)
+        name = channel or getattr(subscription, "channel", "")
+        asked = self._asked_later(kind, _fields_of({"channel": name, **more}))
         if subscription is not None:
             subscription.expect(asked)
         asked.add_done_callback(_ignore)
 
-    async def _ask(self, kind: str, channel: str, **more: Any) -> dict[str, Any]:
-        return await self._asked_later(kind, channel, more)
-
-    def _asked_later(
-        self, kind: str, channel: str, more: Mapping[str, Any]
-    ) -> asyncio.Future[dict[str, Any]]:
+    def _asked_later(self, kind: str, fields: bytes) -> asyncio.Future[dict[str, Any]]:
         self._last_id += 1
         request_id = self._last_id
+        # The id first: the service finds it though it cannot read the rest.
+        text = b'{"type":"%b","id":%d,%b' % (kind.encode(), request_id, fields)
+        if len(text) > self._message_bytes_max:
+            remedy = f"send at most {self._message_bytes_max:,} (--message-bytes-max)"
+            raise BadValue("message", f"{len(text):,} bytes", remedy)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        try:
-            text = json.dumps({"type": kind, "id": request_id, "channel": channel, **more})
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BadValue("data", "(not shown)", f"send what JSON can write ({error})") from None
         self._asked[request_id] = answer
         answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
         self._send(text, answer)
         return answer
 
-    def _send(self, text: str, answer: asyncio.Future[dict[str, Any]]) -> None:
+    def _send(self, text: bytes, answer: asyncio.Future[dict[str, Any]]) -> None:
         socket = self._socket
         if socket is None:
             answer.set_exception(Unavailable(SERVICE, self._problem))
             return
-        task = asyncio.get_running_loop().create_task(socket.send(text))
+        task = asyncio.get_running_loop().create_task(socket.send(text, text=True))
 
         def sent(done: asyncio.Task[None]) -> None:
             if not done.cancelled() and done.exception() is not None and not answer.done():
@@ -374,6 +400,9 @@ class PubSubClient:
 
     def _take(self, message: dict[str, Any]) -> None:
         kind = message["type"]
+        if kind == "welcome":
+            self._message_bytes_max = int(message["message_bytes_max"])
+            return
         if kind in ("message", "presence", "gap"):
             subscription = self._subscriptions.get(message["channel"])
             if subscription is not None:
@@ -408,9 +437,9 @@ class PubSubClient:
 
     def _enter_one_again(self, place: tuple[str, str]) -> None:
         if self._socket is not None and not self._closed and place in self._entered:
-            position, data = self._entered[place]
-            more = {"member": place[1], "data": data, "held": position}
-            asked = self._asked_later("enter", place[0], more)
+            position, text = self._entered[place]
+            more = {"member": place[1], "data": json.loads(text), "held": position}
+            asked = self._asked_later("enter", _fields_of({"channel": place[0], **more}))
             asked.add_done_callback(partial(self._note_entered, place))
 
     def _give_up(self, error: SluicegateError) -> None:
@@ -427,6 +456,15 @@ class PubSubClient:
         for answer in list(self._asked.values()):
             if not answer.done():
                 answer.set_exception(error)
+
+
+def _fields_of(fields: Mapping[str, Any]) -> bytes:
+    """Fields of a message and its end; `BadValue` for what JSON cannot write."""
+    try:
+        return _ENCODER.encode(fields).encode()[1:]
+    except (TypeError, ValueError, RecursionError) as error:
+        remedy = f"send what JSON in UTF-8 can write ({error})"
+        raise BadValue("data", "(not shown)", remedy) from None
 
 
 def _ignore(answer: asyncio.Future[dict[str, Any]]) -> None:

@@ -41,6 +41,13 @@ class PubSubMember(NamedTuple):
     position: int
 
 
+class PubSubMembersPage(NamedTuple):
+    """Some members of a channel, by name; `next` is `after` of the next page, None on the last."""
+
+    members: tuple[PubSubMember, ...]
+    next: str | None
+
+
 class LostContinuity(NamedTuple):
     """What was accepted after `after` and before `before` cannot be read any more.
 
@@ -82,7 +89,7 @@ def message_of(channel: str, one: Mapping[str, Any]) -> PubSubMessage:
 def error_of(problem: Mapping[str, Any]) -> SluicegateError:
     """What a refusal of the service is here."""
     status, detail = problem.get("status"), str(problem.get("detail", ""))
-    if status == 400:
+    if status in (400, 413):
         return BadValue(
             str(problem.get("field")), problem.get("value"), str(problem.get("remedy", detail))
         )
@@ -96,7 +103,8 @@ def error_of(problem: Mapping[str, Any]) -> SluicegateError:
         reason = REASONS.get(name, OVERLOADED)
         if not reason.retryable:
             retry_us = -1
-        return Refused(Decision(False, 0, retry_us, retry_us, reason, str(problem.get("rule", ""))))
+        rule = str(problem.get("rule", ""))
+        return Refused(Decision(False, 0, retry_us, retry_us, reason, rule), detail)
     return Unavailable(SERVICE, detail)
 
 

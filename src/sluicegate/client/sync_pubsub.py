@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any, Self, final
 
 from sluicegate.client.pubsub import (
+    MEMBERS_BYTES,
     ChannelSubscription,
     PubSubClient,
     PubSubMember,
+    PubSubMembersPage,
     PubSubPage,
     Received,
 )
@@ -60,6 +62,14 @@ class SyncPubSubClient:
     def members(self, channel: str) -> tuple[PubSubMember, ...]:
         """Who is in a channel."""
         return self._bridge.run(lambda client: client.members(channel))
+
+    def members_page(
+        self, channel: str, after: str = "", *, bytes_max: int = MEMBERS_BYTES
+    ) -> PubSubMembersPage:
+        """Some of them, by name; as `PubSubClient.members_page`."""
+        return self._bridge.run(
+            lambda client: client.members_page(channel, after, bytes_max=bytes_max)
+        )
 
     def subscribe(
         self, channel: str, after: int | None = None, *, presence: bool = False

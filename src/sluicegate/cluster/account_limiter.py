@@ -136,6 +136,14 @@ class AccountLimiter:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
         return self._node.admit(request, now_us)
 
+    def is_suppressed(self, account: str, now_us: int) -> bool:
+        """Whether a share of an account's operations is rejected here and now."""
+        return self._node.is_suppressed(account, now_us)
+
+    def watch(self, account: str, now_us: int) -> None:
+        """Hear what is rejected of an account whose operations are counted at another node."""
+        self._node.watch(account, now_us)
+
     def probe(self) -> SuppressReport:
         """Return a report that says nothing, to find out whether a member answers."""
         return SuppressReport(self.name, self._node.boot, (), leaving=True)

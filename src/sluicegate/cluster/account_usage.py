@@ -57,6 +57,15 @@ class AccountUsage:
                 out.append((member, report))
         return out
 
+    def question(self, account: str, now_us: int, master: str) -> UsageReport | None:
+        """Return what to send to an account's master to hear all it has used; None if that is
+        this node, and is settled here."""
+        report = self.meter.report_of(account, now_us)
+        if master != self.name:
+            return report
+        self.meter.receive(self._master.receive(report, now_us))
+        return None
+
     def receive_report(self, report: UsageReport, now_us: int) -> UsageAnswer:
         """Answer another node as the master."""
         return self._master.receive(report, now_us)

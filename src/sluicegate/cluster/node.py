@@ -44,6 +44,7 @@ _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
 _KNOCK_S: Final = 1.0
+_USAGE_S: Final = 1.0  # that a client waits for the sum of all nodes
 
 
 class PeerLink(Protocol):
@@ -155,6 +156,19 @@ class ClusterNode:
             return UsageAnswer(self.limiter.name, ())
         return self._usage.receive_report(report, self._clock.now_us())
 
+    async def hear_usage(self, account: str) -> None:
+        """Hear from its master what an account has used everywhere; nothing if it is silent."""
+        usage = self._usage
+        if usage is None:
+            return
+        master = self.limiter.master_of(account)
+        report = usage.question(account, self._clock.now_us(), master)
+        link = self._links.get(master)
+        if report is not None and link is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_USAGE_S):
+                    await self._ask_usage(usage, master, link, report)
+
     def name_for(self, by: Identity) -> str:
         """Tell a peer that found this node by its address what it is called."""
         by.require(Grant.REPORT)
@@ -219,6 +233,15 @@ class ClusterNode:
     async def _exchange_usage(
         self, usage: AccountUsage, member: str, link: PeerLink, report: UsageReport
     ) -> None:
+        try:
+            await self._ask_usage(usage, member, link, report)
+        finally:
+            with suppress(KeyError):
+                del self._usage_under_way[member]
+
+    async def _ask_usage(
+        self, usage: AccountUsage, member: str, link: PeerLink, report: UsageReport
+    ) -> None:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         try:
             link.send(RedisCall(future, encode_usage(report)))
@@ -228,9 +251,6 @@ class ClusterNode:
         except (Unavailable, ErrorReply, BadValue) as error:
             usage.meter.fail(report)
             _log.debug("%s does not answer what was used: %s", member, error)
-        finally:
-            with suppress(KeyError):
-                del self._usage_under_way[member]
 
     def _change_live(self) -> None:
         """Choose masters among those that have not failed for too long."""

@@ -66,15 +66,19 @@ class HasWriter(Unavailable):
 
 
 class Refused(SluicegateError):  # noqa: N818 - likewise
-    """A unit of work that may not enter; `decision` says why and when to come back."""
+    """A unit of work that may not enter; `decision` says why and when to come back.
 
-    def __init__(self, decision: Decision) -> None:
+    `detail` names the bound, its value and the fix, where the reason's sentence is not enough.
+    """
+
+    def __init__(self, decision: Decision, detail: str = "") -> None:
         reason = decision.reason
-        super().__init__("refused" if reason is None else reason.sentence)
+        super().__init__(detail or ("refused" if reason is None else reason.sentence))
         self.decision = decision
+        self.detail = detail
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[Decision]]:
-        return Refused, (self.decision,)
+    def __reduce__(self) -> tuple[type[Refused], tuple[Decision, str]]:
+        return Refused, (self.decision, self.detail)
 
 
 class NotAwaited(SluicegateError, TypeError):  # noqa: N818 - likewise

@@ -14,19 +14,24 @@ from sluicegate.contracts.access import Identity
 
 
 class AccountCount(NamedTuple):
-    """What one account attempted at one node; both in messages, and the factor last heard."""
+    """What one account attempted at one node, in messages, and the factor last heard.
+
+    `late` of the delta were made while the node stood still.
+    """
 
     account: str
     delta: int  # since the last report was sent
     total: int  # since the node started
     factor: float
+    late: int = 0
 
 
 class SuppressReport(NamedTuple):
     """What a node tells the master. `boot` grows with every start of the node.
 
     `term` and `generation` are those of the latest message that it has heard from this master;
-    `leaving` says that it has no account of this master any more.
+    `leaving` says that it has no account of this master any more. It last stood still for
+    `stood_us`, until `woke_us` before this report.
     """
 
     node: str
@@ -35,6 +40,8 @@ class SuppressReport(NamedTuple):
     term: int = 0
     generation: int = 0
     leaving: bool = False
+    stood_us: int = 0
+    woke_us: int = 0
 
 
 class AccountFactor(NamedTuple):

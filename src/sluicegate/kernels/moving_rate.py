@@ -88,6 +88,27 @@ class SlotRing:
         self.total += count
         self.in_progress += count
 
+    def add_over(self, count: int, begin_us: int, end_us: int, now_us: int) -> None:
+        """Count what came evenly between two instants, as far as they are within the slots."""
+        self.advance(now_us)
+        width_us = end_us - begin_us
+        if width_us <= 0:
+            self.add(count, now_us)
+            return
+        at_us = max(begin_us, (self._slot - self.slots + 1) * self.slot_us)
+        while at_us < end_us:
+            slot = at_us // self.slot_us
+            until_us = min((slot + 1) * self.slot_us, end_us)
+            part = (
+                count * (until_us - begin_us) // width_us - count * (at_us - begin_us) // width_us
+            )
+            if slot >= self._slot:
+                self.in_progress += part
+            else:
+                self._counts[slot % self.slots] += part
+            self.total += part
+            at_us = until_us
+
     def advance(self, now_us: int) -> None:
         """Begin the slot of `now_us`, and forget those that it pushes out."""
         if now_us < self._end_us:
@@ -120,6 +141,10 @@ class MovingRate:
         if count < 0:
             raise ValueError(f"count must not be negative, not {count}")
         self._ring.add(count, now_us)
+
+    def add_over(self, count: int, begin_us: int, end_us: int, now_us: int) -> None:
+        """Count what came evenly between two past instants."""
+        self._ring.add_over(count, begin_us, end_us, now_us)
 
     def mean(self, now_us: int) -> tuple[int, int]:
         """The rate as a count and the microseconds it stands for, exact."""

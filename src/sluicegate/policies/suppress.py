@@ -46,6 +46,12 @@ With `shares` the masters say of an account that is over what this node may have
 (`suppress_shares.py`), and it holds a bucket of that instead of rejecting a fraction. In silence it
 holds the last share, and goes over to an equal one in the same way.
 
+A node may stand still: its process is stopped, or its machine is busy. It notices by its own clock,
+when a report is more than twice as late as planned. What waited for it meanwhile then comes in a
+moment, and would look like a burst of many times the account's rate; so what exceeds the rate that
+the account had before counts as `late`, up to what that rate makes in a standstill, and the master
+counts it in that time. A node that stood still was not in silence.
+
 Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
 `accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
 stand first in the next one. An account that was idle for `idle_us` is forgotten.
@@ -177,9 +183,14 @@ class _Account:
         "generation",
         "heard_us",
         "held_per_s",
+        "late",
+        "late_left",
         "limit_burst",
         "limit_per_s",
         "link",
+        "live",
+        "live_per_s",
+        "live_us",
         "nodes",
         "rate",
         "reported",
@@ -191,9 +202,10 @@ class _Account:
         "updated_us",
         "used_us",
         "valid_us",
+        "woke_us",
     )
 
-    def __init__(self, phase: float, link: _Link) -> None:
+    def __init__(self, phase: float, link: _Link, woke_us: int) -> None:
         self.link = link
         self.total = 0
         self.admitted = 0
@@ -216,6 +228,32 @@ class _Account:
         self.unanswered_us = NO_REPORT  # the first report that nobody has answered
         self.updated_us = -SPAN_US_MAX
         self.used_us = 0
+        self.woke_us = woke_us  # the end of the last standstill that it has taken note of
+        self.late = 0  # to be reported
+        self.late_left = 0.0  # how much more may be of that standstill
+        self.live_per_s = 0.0  # its rate before that
+        self.live = 0.0  # what it may attempt now at that rate
+        self.live_us = 0
+
+    def catch_up(self, stood_us: int, woke_us: int) -> None:
+        """Begin to tell what waited in a standstill from what comes now."""
+        self.woke_us = self.live_us = woke_us
+        self.live_per_s = self.rate.per_s(woke_us - stood_us)
+        self.late_left = self.live_per_s * stood_us / SECOND_US
+        self.live = 0.0
+
+    def is_late(self, cost: int, stood_us: int, now_us: int) -> bool:
+        """Whether an operation waited; who serves twice the rate has caught up in `stood_us`."""
+        if now_us - self.woke_us > stood_us:
+            self.late_left = 0.0
+            return False
+        self.live += self.live_per_s * max(now_us - self.live_us, 0) / SECOND_US
+        self.live_us = now_us
+        if self.live >= cost:
+            self.live -= cost
+            return False
+        self.late_left -= cost
+        return True
 
 
 @final
@@ -233,11 +271,15 @@ class Suppress:
         "_links",
         "_nodes",
         "_owner_of",
+        "_planned_us",
         "_raise_us",
+        "_stood_us",
         "_suppressed",
+        "_ticked_us",
         "_unknown",
         "_untracked",
         "_void",
+        "_woke_us",
         "boot",
         "node",
         "settings",
@@ -267,6 +309,10 @@ class Suppress:
         self._admitted = self._suppressed = self._fused = self._unknown = self._untracked = 0
         self._void = 0
         self._raise_us = RAISE_US
+        self._planned_us = min(self.settings.early_us, self._interval_us)
+        self._ticked_us = NO_REPORT  # when reports were last asked for
+        self._stood_us = 0  # how long the last standstill was, and when it ended
+        self._woke_us = NO_REPORT
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
@@ -274,15 +320,12 @@ class Suppress:
         if account is None:
             self._untracked += 1
             return NOTHING_HELD
+        if now_us - self._ticked_us > 2 * self._planned_us:
+            self._note_standstill(now_us)
         cost = request.cost
         counted = not request.attributes or self.settings.retry_attribute not in request.attributes
         if counted:
-            account.total += cost
-            account.rate.add(cost, now_us)
-            link = account.link
-            link.changed[request.caller] = account
-            if account.total - account.reported > account.limit_burst > 0:
-                link.early = True
+            self._count(request.caller, account, cost, now_us)
         account.used_us = now_us
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
@@ -305,6 +348,22 @@ class Suppress:
         self._admitted += 1
         account.admitted += cost
         return SuppressPermit(self, account, cost if counted else 0)
+
+    def is_suppressed(self, name: str, now_us: int) -> bool:
+        """Whether a share of an account's operations is rejected here and now."""
+        account = self._accounts.get(name)
+        if account is None:
+            return False
+        if now_us - account.updated_us >= self._interval_us:
+            self._update(account, now_us)
+        return account.applied > 0.0 or account.share is not None
+
+    def watch(self, name: str, now_us: int) -> None:
+        """Hear from its master of an account of which nothing is counted here yet."""
+        account = self._account_of(name, now_us)
+        if account is not None:
+            account.used_us = now_us
+            account.link.changed[name] = account
 
     def assign(self, owner_of: Callable[[str], str], nodes: int = 1) -> None:
         """Report each account to the master that `owner_of` names from now on.
@@ -357,6 +416,9 @@ class Suppress:
         for cut off. An account whose last report was not answered, or that is suppressed, is
         reported even if it was idle, so that its master replies.
         """
+        if now_us - self._ticked_us > 2 * self._planned_us:
+            self._note_standstill(now_us)
+        self._ticked_us = now_us
         link = self._links.get(master)
         if link is None:
             return None
@@ -383,12 +445,17 @@ class Suppress:
             if account.unanswered_us == NO_REPORT:
                 account.unanswered_us = now_us
             # As heard: what is applied in silence is no word on whether the account is over.
-            counts.append(AccountCount(name, max(delta, 0), account.total, account.factor))
+            delta = max(delta, 0)
+            late, account.late = min(account.late, delta), 0
+            counts.append(AccountCount(name, delta, account.total, account.factor, late))
         for count in counts:
             account = self._accounts[count.account]
             if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
                 changed[count.account] = account
-        return SuppressReport(self.node, self.boot, tuple(counts), *link.heard)
+        report = SuppressReport(self.node, self.boot, tuple(counts), *link.heard)
+        if not any(count.late for count in counts):
+            return report
+        return report._replace(stood_us=self._stood_us, woke_us=max(now_us - self._woke_us, 0))
 
     def receive(self, message: FactorMessage, now_us: int, master: str = ONE_MASTER) -> int:
         """Take in a message of a master; return how many accounts it was new for."""
@@ -481,7 +548,7 @@ class Suppress:
                 return None
         link = self._link_to(self._owner_of(name))
         link.accounts += 1
-        account = _Account(self._chance.draw(), link)
+        account = _Account(self._chance.draw(), link, self._woke_us)
         self._accounts[name] = account
         limit = None if self._limit_of is None else self._limit_of(name)
         if limit is not None:
@@ -490,6 +557,25 @@ class Suppress:
             account.nodes = self._nodes
             account.held_per_s = float(limit.per_s)
         return account
+
+    def _count(self, name: str, account: _Account, cost: int, now_us: int) -> None:
+        """Count what was attempted, now or while this node stood still."""
+        account.total += cost
+        if account.woke_us != self._woke_us:
+            account.catch_up(self._stood_us, self._woke_us)
+        if account.late_left > 0.0 and account.is_late(cost, self._stood_us, now_us):
+            account.late += cost
+        else:
+            account.rate.add(cost, now_us)
+        link = account.link
+        link.changed[name] = account
+        if account.total - account.reported > account.limit_burst > 0:
+            link.early = True
+
+    def _note_standstill(self, now_us: int) -> None:
+        if self._ticked_us != NO_REPORT:
+            self._stood_us = now_us - self._ticked_us
+            self._woke_us = self._ticked_us = now_us
 
     def _link_to(self, master: str) -> _Link:
         link = self._links.get(master)
@@ -526,7 +612,7 @@ class Suppress:
     def _update(self, account: _Account, now_us: int) -> None:
         """What to apply now of what was heard."""
         account.updated_us = now_us
-        silence_us = now_us - account.unanswered_us
+        silence_us = now_us - max(account.unanswered_us, self._woke_us)
         if (
             account.limit_per_s == 0
             or account.unanswered_us == NO_REPORT

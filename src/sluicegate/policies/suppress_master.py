@@ -36,6 +36,9 @@ a tenth below for each limit-second of excess, until the excess is made up or bo
 While an account is rejected the bucket drains a little faster (`FORGIVEN`), so a step that has
 lasted is no debt when it ends. Of 5 L in pulses of 0.1 s, 4.7 L passed, and 0.98 L do.
 
+What was attempted at a node while it stood still comes all at once when it goes on, and is no
+burst: the node says how much of a count that is, and it is counted evenly over the standstill.
+
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
 parts; whether it is over is judged by the whole L, for a node that died has left its traffic to the
@@ -183,6 +186,8 @@ class _LastCount(NamedTuple):
     total: int
     at_us: int
     factor: float  # that it had heard then
+    excess_unused: float  # of the account, then
+    run_unused: float
 
 
 @final
@@ -196,6 +201,7 @@ class _Account:
         "demands",
         "divided_per_s",
         "excess",
+        "excess_unused",
         "excess_us",
         "factor",
         "gained",
@@ -208,6 +214,7 @@ class _Account:
         "per_s",
         "run",
         "run_since_us",
+        "run_unused",
         "run_us",
         "used_us",
         "warm_until_us",
@@ -231,10 +238,12 @@ class _Account:
         self.decided_us = -SPAN_US_MAX
         self.excess = 0.0  # what was admitted beyond the rate, in messages
         self.excess_us = 0
+        self.excess_unused = 0.0  # what drained of nothing so far
         self.held = False  # found over, and its excess is neither made up nor past
         self.over_us = -SPAN_US_MAX  # when it last was
         self.run = 0.0  # what was attempted beyond the rate since it last was within it
         self.run_us = 0
+        self.run_unused = 0.0
         self.run_since_us = 0
         self.inherited = 0.0
         self.inherited_until_us = 0
@@ -248,13 +257,13 @@ class _Account:
         if self.factor > 0.0:
             drained *= 1.0 + FORGIVEN
         self.excess_us = max(now_us, self.excess_us)
+        self.excess_unused += max(drained - self.excess, 0.0)
         most = self.burst + EXCESS_MAX * per_s
         self.excess = min(max(self.excess - drained, 0.0) + count, most)
 
     def add(self, count: int, now_us: int) -> None:
         """Count what was attempted."""
-        self.run = max(self.run - self.per_s * max(now_us - self.run_us, 0) / SECOND_US, 0.0)
-        self.run_us = max(now_us, self.run_us)
+        self._drain_run(now_us)
         if self.run == 0.0 or now_us - self.run_since_us > WINDOWS_US[0]:
             self.run, self.run_since_us = 0.0, now_us
         self.run += count
@@ -262,6 +271,32 @@ class _Account:
             window.add(count, now_us)
         if self.mean is not None:
             self.mean.add(count, now_us)
+
+    def _drain_run(self, now_us: int) -> None:
+        drained = self.per_s * max(now_us - self.run_us, 0) / SECOND_US
+        self.run_unused += max(drained - self.run, 0.0)
+        self.run = max(self.run - drained, 0.0)
+        self.run_us = max(now_us, self.run_us)
+
+    def add_late(
+        self, count: int, let_in: float, span_us: tuple[int, int], last: _LastCount, now_us: int
+    ) -> None:
+        """Count what was attempted while a node stood still, evenly over that span.
+
+        It had what the others left of the limit since the node's last count before that.
+        """
+        self.add_admitted(0.0, now_us)
+        unused = self.excess_unused - last.excess_unused
+        self.add_admitted(max(count * let_in - unused, 0.0), now_us)
+        self._drain_run(now_us)
+        beyond = max(count - (self.run_unused - last.run_unused), 0.0)
+        if self.run == 0.0 or span_us[0] < self.run_since_us:
+            self.run_since_us = span_us[0]
+        self.run += beyond
+        for window in self.windows:
+            window.add_over(count, *span_us, now_us)
+        if self.mean is not None:
+            self.mean.add_over(count, *span_us, now_us)
 
     def run_at(self, now_us: int) -> tuple[float, float]:
         """What was attempted since the run began, and the seconds since then; 0 if it is over."""
@@ -456,21 +491,35 @@ class SuppressMaster:
             if missed > 0 and age_us > SECOND_US:
                 gained = count.delta + missed * SECOND_US // age_us
         account.last_counts[report.node] = _LastCount(
-            report.boot, count.total, now_us, count.factor
+            report.boot,
+            count.total,
+            now_us,
+            count.factor,
+            account.excess_unused,
+            account.run_unused,
         )
-        account.gained = gained
+        late = min(count.late, gained) if last_counts is not None else 0
+        fresh = gained - late
+        span_us = (now_us - report.woke_us - report.stood_us, now_us - report.woke_us)
+        account.gained = fresh
         if self.settings.form == SHARES:
             demand = account.demands.get(report.node)
             if demand is None:
                 demand = account.demands[report.node] = new_demand()
-            demand.add(gained, now_us)
+            demand.add(fresh, now_us)
+            if late:
+                demand.add_over(late, *span_us, now_us)
+        let_in = 1.0 - count.factor
         if self.settings.form in _JUDGED_BY_LADDER:
             # The answer to its last report came meanwhile: some was let in by the factor before.
             before = count.factor if last_counts is None else last_counts.factor
-            account.add_admitted(gained * (1.0 - min(before, count.factor)), now_us)
-        elif self.settings.form == LINEAR:
-            gained = round(gained * (1.0 - count.factor))  # of what was admitted
-        account.add(gained, now_us)
+            let_in = 1.0 - min(before, count.factor)
+            account.add_admitted(fresh * let_in, now_us)
+        elif self.settings.form == LINEAR:  # of what was admitted
+            fresh, late = round(fresh * let_in), round(late * let_in)
+        if late and last_counts is not None:
+            account.add_late(late, let_in, span_us, last_counts, now_us)
+        account.add(fresh, now_us)
 
     def _account_of(self, name: str, now_us: int) -> _Account | None:
         account = self._accounts.get(name)

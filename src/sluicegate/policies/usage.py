@@ -301,6 +301,17 @@ class UsageMeter:
         """Report everything again: who is master of what has changed."""
         self._changed.update(dict.fromkeys(self._meters))
 
+    def watch(self, account: str, now_us: int) -> None:
+        """Have an account reported, and so hear what it has used elsewhere."""
+        if self._meter(account, now_us) is not None:
+            self._changed[account] = None
+
+    def report_of(self, account: str, now_us: int) -> UsageReport:
+        """What to report of one account now, changed or not."""
+        meter = self._meter(account, now_us)
+        counts = () if meter is None else (self._count(account, meter, now_us),)
+        return UsageReport(self.node, self.boot, counts)
+
     def report(self, now_us: int, master_of: Callable[[str], str]) -> dict[str, UsageReport]:
         """What to report to which master: what has changed, and from time to time what is held."""
         if not 0 <= now_us - self._refreshed_us < self.settings.refresh_us:
@@ -312,10 +323,7 @@ class UsageMeter:
             if len(found) >= self.settings.report_accounts_max:
                 continue
             del self._changed[account]
-            meter = self._meters[account]
-            meter.turn(now_us)
-            hour, month = meter.hour.count(), meter.month.count()
-            found.append(UsageCount(account, hour, month, meter.connections, meter.channels))
+            found.append(self._count(account, self._meters[account], now_us))
         return {
             master: UsageReport(self.node, self.boot, tuple(found))
             for master, found in counts.items()
@@ -340,6 +348,11 @@ class UsageMeter:
                 self._changed[count.account] = None
 
     # Inside.
+
+    def _count(self, account: str, meter: _Meter, now_us: int) -> UsageCount:
+        meter.turn(now_us)
+        hour, month = meter.hour.count(), meter.month.count()
+        return UsageCount(account, hour, month, meter.connections, meter.channels)
 
     def _forget_idle(self, now_us: int) -> None:
         """Have what is held reported, or a master would think that this node is gone."""

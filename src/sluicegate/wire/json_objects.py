@@ -148,9 +148,9 @@ def loose_whole_of(value: object, place: str, least: int, most: int) -> int:
     return whole_of(value, place, least, most)
 
 
-def encode_json(value: object) -> bytes:
-    """Return compact JSON; what UTF-8 cannot hold becomes question marks."""
-    return _ENCODER.encode(value).encode("utf-8", "replace")
+def encode_json(value: object, errors: str = "replace") -> bytes:
+    """Return compact JSON; what UTF-8 cannot hold becomes question marks, if not said otherwise."""
+    return _ENCODER.encode(value).encode("utf-8", errors)
 
 
 def _plain(value: object) -> object:

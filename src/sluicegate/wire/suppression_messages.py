@@ -1,6 +1,7 @@
 """Suppression messages: a node's report as a command, a master's answer as a reply.
 
-    SG.REPORT 1 node boot term generation leaving (account delta total factor)*
+    SG.REPORT 2 node boot term generation leaving stood_us woke_us COUNT*
+        with the COUNT of each account: account delta total factor late
     1 master term generation valid_us nodes (account factor per_s burst)*    or nil: it is void
 
 The first word is the version of what follows. A factor is written in decimal, as Python's `repr`
@@ -24,45 +25,52 @@ from sluicegate.wire.node_words import WHOLE_MAX, check_version, name_of, whole_
 from sluicegate.wire.resp import Part, command, encode_reply
 from sluicegate.wire.text import word_of
 
-VERSION: Final = 1
+VERSION: Final = 1  # of an answer
+REPORT_VERSION: Final = 2
 NULL: Final = encode_reply(None)
-_HEAD_WORDS: Final = 7  # of a report, the command's name included
+_HEAD_WORDS: Final = 9  # of a report, the command's name included
 _ANSWER_WORDS: Final = 6
-_WORDS_EACH: Final = 4
+_WORDS_EACH: Final = 4  # of an account in an answer
+_COUNT_WORDS: Final = 5  # and in a report
 
 
 def encode_report(report: SuppressReport) -> bytes:
     """A report as the command that says it."""
     parts: list[Part] = [
         "SG.REPORT",
-        VERSION,
+        REPORT_VERSION,
         word_of(report.node),
         report.boot,
         report.term,
         report.generation,
         int(report.leaving),
+        report.stood_us,
+        report.woke_us,
     ]
     for count in report.counts:
-        parts += (word_of(count.account), count.delta, count.total, repr(count.factor))
+        factor = repr(count.factor)
+        parts += (word_of(count.account), count.delta, count.total, factor, count.late)
     return command(*parts)
 
 
 def parse_report(parts: Sequence[bytes]) -> SuppressReport:
     """The report that a command says; `BadValue` for whatever no node of ours would say."""
-    if len(parts) < _HEAD_WORDS or (len(parts) - _HEAD_WORDS) % _WORDS_EACH:
+    if len(parts) < _HEAD_WORDS or (len(parts) - _HEAD_WORDS) % _COUNT_WORDS:
         raise BadValue(
-            "report", f"{len(parts)} words", "give version node boot term generation leaving, and "
-            "account delta total factor of each account"
+            "report", f"{len(parts)} words", "give version node boot term generation leaving "
+            "stood_us woke_us, and account delta total factor late of each account"
         )  # fmt: skip
-    check_version("report.version", parts[1], VERSION)
+    check_version("report.version", parts[1], REPORT_VERSION)
     counts: list[AccountCount] = []
-    for at in range(_HEAD_WORDS, len(parts), _WORDS_EACH):
+    for at in range(_HEAD_WORDS, len(parts), _COUNT_WORDS):
         delta = whole_of("report.delta", parts[at + 1], WHOLE_MAX)
         total = whole_of("report.total", parts[at + 2], WHOLE_MAX)
         if delta > total:
             raise BadValue("report.delta", delta, f"give at most the total, {total}")
         factor = _fraction("report.factor", parts[at + 3])
-        counts.append(AccountCount(name_of("report.account", parts[at]), delta, total, factor))
+        late = whole_of("report.late", parts[at + 4], delta)
+        name = name_of("report.account", parts[at])
+        counts.append(AccountCount(name, delta, total, factor, late))
     return SuppressReport(
         name_of("report.node", parts[2]),
         whole_of("report.boot", parts[3], WHOLE_MAX),
@@ -70,6 +78,8 @@ def parse_report(parts: Sequence[bytes]) -> SuppressReport:
         whole_of("report.term", parts[4], WHOLE_MAX),
         whole_of("report.generation", parts[5], WHOLE_MAX),
         leaving=whole_of("report.leaving", parts[6], 1) == 1,
+        stood_us=whole_of("report.stood_us", parts[7], WHOLE_MAX),
+        woke_us=whole_of("report.woke_us", parts[8], WHOLE_MAX),
     )
 
 

@@ -40,12 +40,16 @@ class PubSubProcess(ServerProcess):
         return position
 
     def history(self, channel: str, after: int = 0, token: str = "") -> Any:
-        """One page of a channel's history."""
-        status, page = self.ask(
-            f"/v1/channels/{channel}/messages?after={after}&count=1000", token=token
-        )
-        assert status == 200, page
-        return page
+        """A channel's history: its first page, with the messages of all."""
+        path = f"/v1/channels/{channel}/messages?count=1000&after="
+        status, first = self.ask(f"{path}{after}", token=token)
+        assert status == 200, first
+        page = first
+        while page["messages"]:
+            status, page = self.ask(f"{path}{page['messages'][-1]['position']}", token=token)
+            assert status == 200, page
+            first["messages"] += page["messages"]
+        return first
 
 
 class Subscriber:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.apps.pubsub.process import PubSubProcess
@@ -21,6 +24,7 @@ class Talk:
         self.connection = connection
         self._ids = itertools.count(1)
         self._kept: list[Any] = []
+        self.message_bytes_max = 0  # until the service has said it
 
     def ask(self, kind: str, **fields: object) -> Any:
         """Ask, and return the reply."""
@@ -49,7 +53,11 @@ class Talk:
         return found
 
     def _hear(self) -> Any:
-        return json.loads(self.connection.recv(timeout=PATIENCE_S))
+        told = json.loads(self.connection.recv(timeout=PATIENCE_S))
+        if told["type"] != "welcome":
+            return told
+        self.message_bytes_max = told["message_bytes_max"]
+        return self._hear()
 
 
 def url_of(server: PubSubProcess) -> str:
@@ -64,3 +72,23 @@ def talk(server: PubSubProcess, token: str = "", **options: Any) -> Iterator[Tal
         options["additional_headers"] = {"Authorization": f"Bearer {token}"}
     with connect(url_of(server), open_timeout=PATIENCE_S, **options) as connection:
         yield Talk(connection)
+
+
+def handshake(port: int, *more: str, key: str = "", version: str = "13") -> bytes:
+    """A request for a WebSocket."""
+    key = key or base64.b64encode(os.urandom(16)).decode()
+    lines = [
+        "GET /v1/socket HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        f"Sec-WebSocket-Key: {key}",
+        f"Sec-WebSocket-Version: {version}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
+    """A client's frame."""
+    return Frame(opcode, data, fin).serialize(mask=True)

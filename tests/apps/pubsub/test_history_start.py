@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Final
 
 import pytest
@@ -12,7 +13,14 @@ from sluicegate.apps.pubsub.channel import ChannelKey
 from sluicegate.apps.pubsub.fenced_log import FencedLog
 from sluicegate.apps.pubsub.histories import tag_of_part
 from sluicegate.apps.pubsub.history import MESSAGE_BYTES, ChannelHistory
-from sluicegate.apps.pubsub.presence import ENTER, LEAVE, UPDATE, Presence, PresenceEvent
+from sluicegate.apps.pubsub.presence import (
+    ENTER,
+    LEAVE,
+    UPDATE,
+    Presence,
+    PresenceBounds,
+    PresenceEvent,
+)
 from sluicegate.wire.json_objects import encode_json
 from tests.apps.pubsub.test_fenced_log import KIND, Producer, Topic
 
@@ -29,7 +37,7 @@ class Node:
     def __init__(self, topic: Topic, now_us: int = 0) -> None:
         self.topic = topic
         self.now_us = now_us
-        self.presence = Presence(1_000, 1_000)
+        self.presence = Presence(PresenceBounds(1_000, 1_000))
         self.producer = Producer(topic)
         self.charged = 0
         self.history = ChannelHistory(
@@ -84,7 +92,7 @@ class Node:
         return [] if channel is None else [one.position for one in channel.messages]
 
     def members(self) -> dict[str, object]:
-        return {name: one.data for name, one in self.presence.members(ROOM).items()}
+        return {name: json.loads(one.data) for name, one in self.presence.members(ROOM).items()}
 
 
 @pytest.fixture(autouse=True)

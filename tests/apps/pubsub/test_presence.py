@@ -16,6 +16,7 @@ from sluicegate.apps.pubsub.presence import (
     Owner,
     Place,
     Presence,
+    PresenceBounds,
     PresenceEvent,
 )
 from sluicegate.client.pubsub import LostContinuity, PubSubClient
@@ -188,12 +189,12 @@ def test_members_are_bounded(tmp_path: Path) -> None:
 
 
 def test_what_the_history_says_is_who_is_there() -> None:
-    presence, key = Presence(2, 3), ChannelKey("ann", "room")
+    presence, key = Presence(PresenceBounds(2, 3)), ChannelKey("ann", "room")
     for position, (action, member) in enumerate(
         [(ENTER, "a"), (ENTER, "b"), (LEAVE, "a"), (LEAVE, "nobody"), (ENTER, "b")]
     ):
         presence.apply(key, PresenceEvent(action, member), position, position)
-    assert dict(presence.members(key)) == {"b": (4, 4)}
+    assert dict(presence.members(key)) == {"b": (b"4", 4)}
     assert len(presence) == 1
     assert list(presence.unowned()) == [Place(key, "b")]
     first, second = Owner(), Owner()
@@ -206,4 +207,4 @@ def test_what_the_history_says_is_who_is_there() -> None:
     presence.apply(ChannelKey("ann", "x"), PresenceEvent(ENTER, "c"), None, 5)
     presence.apply(ChannelKey("ann", "y"), PresenceEvent(ENTER, "d"), None, 6)
     with pytest.raises(Refused):
-        presence.check_room(ChannelKey("ann", "z"))
+        presence.reserve(ChannelKey("ann", "z"), ENTER, "e", b"null")

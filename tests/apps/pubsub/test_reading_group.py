@@ -128,7 +128,9 @@ class Client:
             size = data[1] if data[1] < 126 else int.from_bytes(data[2:4], "big")
             if len(data) < begin + size:
                 break
-            self.told.append(json.loads(data[begin : begin + size]))
+            told = json.loads(data[begin : begin + size])
+            if told["type"] != "welcome":
+                self.told.append(told)
             data = data[begin + size :]
         self._received = data
 
@@ -143,6 +145,8 @@ class Client:
         self._theirs.close()
 
     # As a socket.
+
+    message_bytes_max = 65_536
 
     @property
     def descriptor(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -14,13 +16,15 @@ from time import monotonic
 import pytest
 import trustme
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Opcode
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from sluicegate.apps.pubsub.reading_group import GROUP_MIN
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
-from tests.apps.pubsub.socket import Talk, talk, url_of
+from tests.apps.pubsub.socket import Talk, frame, handshake, talk, url_of
 from tests.apps.pubsub.test_whole import ANN, BOB, UNLIMITED, access_of
+from tests.attacks.prober import connected
 from tests.engines.child import PATIENCE_S, until
 
 
@@ -160,6 +164,98 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(
         assert told["problem"]["field"] == field
         assert told["problem"]["remedy"]
         assert client.ask("publish", channel="after", data=1)["type"] == "accepted"
+
+
+def test_limit_of_messages_is_announced(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--message-bytes-max", "5000")
+    with PubSubProcess(tmp_path, *flags) as server, talk(server) as client:
+        client.ask("publish", channel="news", data=1)
+        assert client.message_bytes_max == 5_000
+
+
+@pytest.mark.parametrize("fragments", [1, 7], ids=["one frame", "fragments"])
+def test_long_message_gets_error_and_connection_stays(
+    server: PubSubProcess, fragments: int
+) -> None:
+    with talk(server) as client:
+        for turn in range(3):
+            before = client.send("publish", channel="long", data=turn)
+            asked = {"type": "publish", "id": 900, "channel": "long", "data": "x" * 70_000}
+            text = json.dumps(asked)
+            size = -(-len(text) // fragments)
+            pieces = [text[at : at + size] for at in range(0, len(text), size)]
+            client.connection.send(pieces if fragments > 1 else text)
+            after = client.send("publish", channel="long", data=turn)
+            told = {one["id"]: one for one in (client.next() for _ in range(3))}
+            assert told[before]["type"] == told[after]["type"] == "accepted"
+            problem = told[900]["problem"]
+            assert (problem["status"], problem["field"]) == (413, "message")
+            assert problem["value"] == f"{len(text):,} bytes"
+            assert problem["remedy"] == "send at most 65,536 (--message-bytes-max)"
+
+
+@pytest.mark.parametrize(
+    ("head", "request_id"),
+    [
+        ('{"id":7,"type":"publish","data":"', 7),
+        (' { "channel" : "a" , "id" : 7, "data":"', 7),
+        ('{"data":"', None),
+        ('{"data":{"id":7,"x":"', None),
+        ('{"type":"a\\",\\"id\\":7,', None),
+        ('["id":7,"', None),
+        ('{"id":99999999999999999,"data":"', None),
+    ],
+)
+def test_error_of_long_message_has_only_an_id_at_its_beginning(
+    server: PubSubProcess, head: str, request_id: int | None
+) -> None:
+    with talk(server) as client:
+        client.connection.send(head + "x" * 70_000)
+        assert client.next()["id"] == request_id
+
+
+def test_unreadable_message_gets_error_with_its_id(server: PubSubProcess) -> None:
+    with talk(server) as client:
+        client.connection.send('{"type":"publish","id":7,"channel":"news","data":NaN}')
+        told = client.next()
+        assert (told["id"], told["problem"]["field"]) == (7, "message")
+
+
+@pytest.mark.parametrize("how", ["a close", "half a close"])
+def test_accepted_messages_are_acknowledged_before_the_end(server: PubSubProcess, how: str) -> None:
+    count = 50
+    with connected(server.port) as sock:
+        sock.sendall(handshake(server.port))
+        asked = b"".join(
+            frame(
+                Opcode.TEXT,
+                json.dumps({"type": "publish", "id": n, "channel": how[-5:], "data": n}).encode(),
+            )
+            for n in range(count)
+        )
+        if how == "a close":
+            sock.sendall(asked + frame(Opcode.CLOSE, b"\x03\xe8"))
+        else:
+            sock.sendall(asked)
+            sock.shutdown(socket.SHUT_WR)
+        data = b""
+        while piece := sock.recv(65_536):
+            data += piece
+    assert data.count(b'"type":"accepted"') == count
+    if how == "a close":
+        assert data.endswith(b"\x88\x02\x03\xe8")
+
+
+def test_wrong_version_is_told_the_right_one(server: PubSubProcess) -> None:
+    for request in (
+        handshake(server.port, version="8"),
+        handshake(server.port).replace(b"Upgrade: websocket\r\n", b""),
+    ):
+        with connected(server.port) as sock:
+            sock.sendall(request)
+            head = sock.recv(65_536).lower()
+            assert head.startswith(b"http/1.1 426 ")
+            assert b"\r\nsec-websocket-version: 13\r\n" in head
 
 
 def test_binary_messages_are_not_understood(server: PubSubProcess) -> None:

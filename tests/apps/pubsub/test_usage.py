@@ -93,6 +93,36 @@ def test_all_nodes_go_by_one_sum_also_when_a_master_is_killed(tmp_path: Path) ->
             assert node.publish(channel, 1, token_of("bob"))[0] == 200
 
 
+def test_usage_is_the_same_at_nodes_that_only_pass_on(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--account-month", "720", "--hour-ratio", "10")  # 10 an hour, ends at 25
+    with PubSubCluster(tmp_path, 3, *flags, "--usage-s", "60") as cluster:
+        channel = cluster.channel_at("n1")
+        others = [cluster.nodes[name] for name in ("n2", "n3")]
+        master = Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("ann")
+        replies = [others[0].publish(channel, n, ANN) for n in range(30)]
+        reasons = [reply["reason"] for status, reply in replies if status != 200]
+        assert reasons == ["hourly_limit"] * 5
+        home = cluster.nodes["n1"]
+        assert used(home, ANN) == 25  # it tells the master, and reports once a minute else
+        assert master in cluster.names
+        for node in others:
+            _, page = node.ask("/v1/usage", token=ANN)
+            assert page["hour"] == {"used": 25, "nominal": 10, "restricted_at": 25}
+
+
+def test_node_that_passes_on_warns_too(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--account-month", "72000", "--usage-s", "0.05", "--hour-ratio", "1")
+    with PubSubCluster(tmp_path, 2, *flags) as cluster:
+        node, channel = cluster.nodes["n2"], cluster.channel_at("n1")
+
+        def warned() -> bool:
+            return "warnings" in node.publish(channel, 1, ANN)[1]
+
+        for n in range(90):  # of 100 an hour
+            cluster.nodes["n1"].accept(channel, n, ANN)
+        until(warned, "the warning at the node that passes on")
+
+
 def test_connections_of_an_account_are_bounded_over_all_nodes(tmp_path: Path) -> None:
     flags = ("--account-connections", "3", "--usage-s", "0.05")
     with PubSubCluster(tmp_path, 2, *flags) as cluster, ExitStack() as stack:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.apps.pubsub.account_limits import read_limits
+from sluicegate.apps.pubsub.account_limits import AccountLimits, read_limits
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.access import token_digest
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
@@ -216,7 +216,7 @@ def test_each_account_has_the_limit_that_the_file_says_now(tmp_path: Path) -> No
     [
         ("[accounts.ann]\nrates = 1\n", "accounts.ann.rates"),
         ("[accounts.ann]\nrate = true\n", "accounts.ann.rate"),
-        ("[accounts.ann]\nburst = 5\n", "accounts.ann.rate"),
+        ("[accounts.ann]\nburst = -5\n", "accounts.ann.burst"),
         ("[account.ann]\n", "account"),
         ("accounts = 3\n", "accounts"),
         ("[accounts\n", "--limits"),
@@ -344,3 +344,21 @@ def access_of(folder: Path) -> str:
         )
     )
     return str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("connections = 5", (100, 200)),
+        ("burst = 7", (100, 7)),
+        ("rate = 3", (3, 3)),
+        ("rate = 3\nburst = 7", (3, 7)),
+        ("rate = 0", None),
+    ],
+)
+def test_account_without_rate_goes_by_the_flags(
+    tmp_path: Path, text: str, expected: tuple[int, int] | None
+) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text(f"[accounts.ann]\n{text}\n")
+    assert AccountLimits(str(file), 100, 200).limit_of("ann") == expected

@@ -2,14 +2,15 @@
 
     [accounts.shop]
     rate = 5000         # messages a second; 0 is no limit
-    burst = 20000       # of them at once; those of a second, if it is left out
+    burst = 20000       # of them at once; those of a second, if it is left out beside a rate
     month = 100000000   # nominal messages a month; 0 is no limit
     hour = 1000000      # and an hour; so many times the month in proportion, if it is left out
     connections = 1000
     channels = 500      # in use
 
-The file is read at the start and again on SIGHUP. One that cannot be used changes nothing, and is
-logged. In a cluster an account's master goes by its own file, and tells the nodes.
+What an account leaves out goes by the flags. The file is read at the start and again on SIGHUP. One
+that cannot be used changes nothing, and is logged. In a cluster an account's master goes by its own
+file, and tells the nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _log: Final = logging.getLogger("sluicegate.pubsub")
 class AccountEntry(NamedTuple):
     """What the file says of one account; None is what the flags say."""
 
-    rate: AccountLimit | None
+    rate: int | None
+    burst: int | None
     hour: int | None
     month: int | None
     connections: int | None
@@ -50,6 +52,7 @@ class AccountLimits:
         self, path: str, rate: int, burst: int, others: UsagePlan = NO_PLAN, hour_ratio: int = 0
     ) -> None:
         self._path = path
+        self._others_rate, self._others_burst = rate, burst
         self._others = _limit_of(rate, burst)
         self._others_plan = hour_of_month(others, hour_ratio)
         self._hour_ratio = hour_ratio
@@ -77,11 +80,17 @@ class AccountLimits:
 
     def _take(self, named: Mapping[str, AccountEntry]) -> None:
         others = self._others_plan
-        self._named = {name: one.rate for name, one in named.items()}
+        self._named = {name: self._limit_of_entry(one) for name, one in named.items()}
         self._plans = {
             name: hour_of_month(_plan_of(one, others), self._hour_ratio)
             for name, one in named.items()
         }
+
+    def _limit_of_entry(self, one: AccountEntry) -> AccountLimit | None:
+        """A burst that is left out goes by the flags, if the rate does."""
+        if one.rate is not None:
+            return _limit_of(one.rate, one.burst or 0)
+        return _limit_of(self._others_rate, self._others_burst if one.burst is None else one.burst)
 
 
 def _plan_of(one: AccountEntry, others: UsagePlan) -> UsagePlan:
@@ -118,13 +127,9 @@ def _read_limit(one: Any, where: str) -> AccountEntry:
         if name not in (*_FIELDS, *_PLAN):
             known = ", ".join((*_FIELDS, *_PLAN))
             raise BadValue(f"{where}.{name}", one[name], f"there are {known}")
-    numbers = [one.get("rate"), one.get("burst", 0)]
-    for name, number in zip(_FIELDS, numbers, strict=True):
-        _check(f"{where}.{name}", number, RATE_MAX)
-    for name in _PLAN:
-        if name in one:
-            _check(f"{where}.{name}", one[name], WHOLE_MAX)
-    return AccountEntry(_limit_of(*numbers), *(one.get(name) for name in _PLAN))
+    for name, number in one.items():
+        _check(f"{where}.{name}", number, RATE_MAX if name in _FIELDS else WHOLE_MAX)
+    return AccountEntry(*(one.get(name) for name in (*_FIELDS, *_PLAN)))
 
 
 def _check(where: str, number: object, most: int) -> None:

@@ -22,7 +22,7 @@ from sluicegate.apps.pubsub.members import NODE, SETTLE_LOOK_S, SETTLE_S, Member
 from sluicegate.apps.pubsub.metrics import of_accounts, of_cluster, of_messages, of_sockets
 from sluicegate.apps.pubsub.node_settings import master_settings, peer_settings, suppress_settings
 from sluicegate.apps.pubsub.nodes import Nodes
-from sluicegate.apps.pubsub.presence import GRACE_S, Presence
+from sluicegate.apps.pubsub.presence import GRACE_S, Presence, PresenceBounds
 from sluicegate.apps.pubsub.send_pace import SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession
@@ -82,7 +82,9 @@ class PubSubApp(App[PubSubSettings]):
         self.usage = AccountUsage(
             settings.node or NODE, now_us, self.limits.plan_of, usage_settings(settings)
         )
-        self.presence = Presence(settings.presence_channel_max, settings.presence_max)
+        self.presence = Presence(
+            PresenceBounds(*(getattr(settings, name) for name in PresenceBounds._fields))
+        )
         self.histories = Histories(settings.event_log_parts if settings.event_log else 1)
         self._saver = UsageSaver(settings.history, self.usage.meter, self.histories.positions)
         self._ready = False  # the history is read

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, final
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Final, final
 
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
-from sluicegate.apps.pubsub.presence import Owner, Place
+from sluicegate.apps.pubsub.presence import PAGE_BYTES, PAGE_BYTES_MAX, Owner, Place
 from sluicegate.apps.pubsub.send_pace import TAKEN_BYTES, TAKEN_MAX
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import (
     POSITION_MAX,
+    READ_BYTES,
     READ_MAX,
-    members_view,
+    members_text,
     require_member,
 )
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -67,7 +68,12 @@ SCHEMAS: Final = {
             "for_s": whole(1, "Seconds that it is there; 30 if not said."),
         }
     ),
-    "Members": fields({"members": {"type": "array", "items": FREE}}),
+    "Members": fields(
+        {
+            "members": {"type": "array", "items": FREE},
+            "next": {"description": "`after` of the next page; null on the last one."},
+        }
+    ),
     "Usage": {**FREE, "description": "By limit: hour, month, connections, channels."},
     "History": fields(
         {
@@ -143,9 +149,13 @@ class PubSubHandler(HttpHandler):
                 "/v1/channels/{channel}/presence",
                 self._show_members,
                 "Who is in a channel.",
-                {200: RouteResponse("Its members.", "Members")},
+                {200: RouteResponse("A page of its members, by name.", "Members")},
                 grant=Grant.SUBSCRIBE,
-                parameters=(_CHANNEL,),
+                parameters=(
+                    _CHANNEL,
+                    Parameter("after", "`next` of the page before.", TEXT),
+                    Parameter("bytes", "Of the page at most; one member always fits.", whole(1)),
+                ),
             ),
             Route(
                 "PUT",
@@ -208,11 +218,16 @@ class PubSubHandler(HttpHandler):
     def _show_page(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return self._page
 
-    async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+    def _publish(
+        self, request: HttpRequest, by: Identity, body: bytes
+    ) -> Coroutine[Any, Any, HttpReply]:
         sent = fields_of(parse_json(body), "", {"data": "data"})
         channel = self._channel(request, by, Grant.PUBLISH, ChannelRight.PUBLISH)
-        position = await self._service.publish(by.name, channel, sent.get("data"))
-        return self._accepted(by.name, position)
+        kept = self._service.publish(by.name, channel, sent.get("data"))
+        return self._reply_accepted(by.name, kept)
+
+    async def _reply_accepted(self, account: str, kept: Coroutine[Any, Any, int]) -> HttpReply:
+        return self._accepted(account, await kept)
 
     def _accepted(self, account: str, position: int) -> HttpReply:
         warnings = [one._asdict() for one in self._service.warnings(account)]
@@ -225,8 +240,14 @@ class PubSubHandler(HttpHandler):
         for_s = number_of(sent.get("for_s", FOR_S), "for_s", 1, FOR_S_MAX)
         place = self._member_place(request, by)
         owner = Owner()
-        position = await self._service.enter(place, sent.get("data"), owner)
-        asyncio.get_running_loop().call_later(for_s, self._service.end_owner, owner)
+        # One timer a member, or those of members that are prolonged would add up for a day.
+        end = asyncio.get_running_loop().call_later(for_s, self._service.end_owner, owner)
+        owner.drop = end.cancel
+        try:
+            position = await self._service.enter(place, sent.get("data"), owner)
+        except BaseException:
+            end.cancel()
+            raise
         return self._accepted(by.name, position)
 
     async def _leave(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
@@ -234,9 +255,11 @@ class PubSubHandler(HttpHandler):
         return HttpReply(204, b"")
 
     async def _show_members(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        query = query_of(request, ("after", "bytes"))
+        size = whole_of("bytes", query.get("bytes", str(PAGE_BYTES)), 1, PAGE_BYTES_MAX)
         channel = self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.PRESENCE)
-        found = await self._service.members(by.name, channel)
-        return json_reply({"members": members_view(found)})
+        page = await self._service.members(by.name, channel, query.get("after", ""), size)
+        return HttpReply(200, b"{%b}\n" % members_text(page), JSON)
 
     def _member_place(self, request: HttpRequest, by: Identity) -> Place:
         channel = self._channel(request, by, Grant.PUBLISH, ChannelRight.PRESENCE)
@@ -244,15 +267,15 @@ class PubSubHandler(HttpHandler):
         require_member(by, member)
         return Place(ChannelKey(by.name, channel), member)
 
-    def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        return json_reply(self._service.usage(by.name))
+    async def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return json_reply(await self._service.usage_everywhere(by.name))
 
     async def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         query = query_of(request, ("after", "count"))
         after = _position("after", query.get("after", "0"))
         count = whole_of("count", query.get("count", "100"), 1, READ_MAX)
         channel = self._channel(request, by, Grant.SUBSCRIBE, ChannelRight.HISTORY)
-        page = await self._service.read(by.name, channel, after, count)
+        page = await self._service.read(by.name, channel, after, count, bytes_max=READ_BYTES)
         messages = b",".join(one.text for one in page.messages)
         body = b'{"messages":[%b],"cut":%d,"newest":%d}\n' % (messages, page.cut, page.newest)
         return HttpReply(200, body, JSON)

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
 from sluicegate.apps.pubsub.fenced_log import FENCE_EVENTS, KINDS, Fence
-from sluicegate.apps.pubsub.presence import Member, PresenceEvent
+from sluicegate.apps.pubsub.presence import Member, PresenceEvent, data_text
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import Event, EventLog, Reader
@@ -50,6 +50,9 @@ class HistoryPresence(Protocol):
 
     def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
         """It is in the history."""
+
+    def release(self, key: ChannelKey, event: PresenceEvent) -> None:
+        """It could not be kept there."""
 
     def state(self, key: ChannelKey, member: str, data: object, position: int) -> None:
         """It was in the history before what is read of it."""
@@ -261,14 +264,10 @@ class ChannelHistory:
         The promise is kept when it is durable and readers can have it. It is delivered whether or
         not anybody waits for the promise.
         """
-        try:
-            fields = {**channel.key._asdict(), "data": data, "cost": cost}
-            if event is not None:
-                fields |= {"presence": event.action, "member": event.member}
-            body = encode_json(fields)
-        except (ValueError, RecursionError):
-            remedy = "send numbers that JSON can write, and at most some hundred levels"
-            raise BadValue("data", "(not shown)", remedy) from None
+        fields = {**channel.key._asdict(), "data": data, "cost": cost}
+        if event is not None:
+            fields |= {"presence": event.action, "member": event.member}
+        body = data_text(fields)
         accepted: asyncio.Future[Message] = self._loop.create_future()
         channel.pending += 1
         self._write(channel.key)
@@ -345,7 +344,8 @@ class ChannelHistory:
             if not members:
                 self._present.discard(key)
             for name, member in members.items():
-                chunk.append(encode_json([*key, name, member.data, member.position]))
+                head = encode_json([*key, name])[:-1]
+                chunk.append(b"%b,%b,%d]" % (head, member.data, member.position))
                 size += len(chunk[-1])
                 if size >= STATED_BYTES_MAX:
                     yield chunk
@@ -392,6 +392,8 @@ class ChannelHistory:
         error = durable.exception()
         if error is not None:
             self.failed += not isinstance(error, Refused)
+            if event is not None and self._presence is not None:
+                self._presence.release(channel.key, event)
             self.release(channel.key)
             if not accepted.done():
                 if not isinstance(error, SluicegateError):

@@ -75,6 +75,7 @@ def of_accounts(limiter: AccountLimiter, presence: Presence) -> Iterable[MetricF
     """Who is in channels, and how accounts fare."""
     node, _ = limiter.stats()
     yield gauge("sluicegate_pubsub_present", "Members of channels.", len(presence))
+    yield gauge("sluicegate_pubsub_present_bytes", "Bytes of members.", presence.bytes)
     yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
     yield gauge(
         "sluicegate_pubsub_accounts_suppressed",

@@ -24,7 +24,7 @@ from sluicegate.apps.pubsub.feed import (
 )
 from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, tls_name
-from sluicegate.apps.pubsub.presence import Member, Place
+from sluicegate.apps.pubsub.presence import Member, MembersPage, Place, data_text
 from sluicegate.apps.pubsub.service import HistoryPage
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.cluster.node import ClusterNode
@@ -47,6 +47,9 @@ RETRY_US: Final = 1_000_000
 LOOK_S: Final = 0.1  # between two looks at who is connected
 SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
 BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
+COSTS_MAX: Final = 10_000
+# For so long a channel's cost is believed: subscribers come and go, and one publish asks again.
+COST_S: Final = 1.0
 ANSWER_BYTES_MAX: Final = 16 << 20  # a page, and a message that JSON writes longer than it came
 _BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
 
@@ -75,6 +78,27 @@ class Peer:
 
 
 @final
+class ChannelCosts:
+    """What a publish cost lately in channels whose home is another node, newest last."""
+
+    def __init__(self) -> None:
+        self._costs: dict[ChannelKey, tuple[int, float]] = {}
+
+    def note(self, key: ChannelKey, cost: int, now_s: float) -> None:
+        """Learn what one cost; the oldest is forgotten for it."""
+        self._costs.pop(key, None)
+        if cost > 0:
+            self._costs[key] = (cost, now_s)
+            if len(self._costs) > COSTS_MAX:
+                del self._costs[next(iter(self._costs))]
+
+    def find(self, key: ChannelKey, now_s: float) -> int:
+        """What one costs now; 0 if that is not known, or was too long ago."""
+        cost, noted_s = self._costs.get(key, (0, 0.0))
+        return cost if now_s - noted_s < COST_S else 0
+
+
+@final
 class Nodes:
     """Made within the loop that uses it; `close` ends what it has started."""
 
@@ -95,6 +119,7 @@ class Nodes:
         self._under_way_max = settings.forwards_max
         self._settings = settings
         self._count_parts = parts
+        self.costs = ChannelCosts()
         self._window = FeedWindow(settings.feed_bytes)
         self._peers: dict[str, Peer] = {}
         self._ends: set[asyncio.Task[None]] = set()
@@ -159,12 +184,20 @@ class Nodes:
         """The parts of a shared log that have their home at a node."""
         return [part for part, home in enumerate(self._parts) if home == name]
 
-    async def publish(self, home: str, key: ChannelKey, data: object) -> int:
-        """Have a message accepted at its channel's home."""
-        timeout_ms = self._forward_s * 1_000
-        return await self._pass_on(
-            home, lambda client: client.publish(name_of(key), data, timeout_ms=timeout_ms)
-        )
+    async def publish(self, home: str, key: ChannelKey, data: object, *, passed: bool) -> int:
+        """Have a message accepted at its channel's home, and learn what it cost."""
+        name, timeout_ms = name_of(key), self._forward_s * 1_000
+
+        async def publish(client: PubSubClient) -> int:
+            position = await client.publish(name, data, timeout_ms=timeout_ms, passed=passed)
+            self.costs.note(key, client.cost, asyncio.get_running_loop().time())
+            return position
+
+        return await self._pass_on(home, publish)
+
+    def cost_of(self, key: ChannelKey) -> int:
+        """What a publish costs in a channel elsewhere; 0 if that is not known."""
+        return self.costs.find(key, asyncio.get_running_loop().time())
 
     async def enter(self, home: str, place: Place, data: object, held: int) -> int:
         """Have a member enter there; it enters again if the connection breaks."""
@@ -178,10 +211,18 @@ class Nodes:
         name = name_of(place.key)
         await self._pass_on(home, lambda client: client.leave(name, place.member))
 
-    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
-        """Who is in a channel there."""
-        found = await self._pass_on(home, lambda client: client.members(name_of(key)))
-        return {one.member: Member(one.data, one.position) for one in found}
+    async def members(self, home: str, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
+        """A page of who is in a channel there."""
+        name = name_of(key)
+        page = await self._pass_on(
+            home, lambda client: client.members_page(name, after, bytes_max=bytes_max)
+        )
+        members = {one.member: Member(data_text(one.data), one.position) for one in page.members}
+        return MembersPage(members, page.next or "")
+
+    async def hear_usage(self, account: str) -> None:
+        """Hear from its master what an account has used at all nodes."""
+        await self._cluster.hear_usage(account)
 
     async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
         peer = self._peers[home]

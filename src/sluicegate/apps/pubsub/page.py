@@ -24,13 +24,20 @@ button { width: auto; }
 _SCRIPT: Final = """
 const part = (id) => document.getElementById(id);
 const LINES_MAX = 200, WAIT_MS_MAX = 10000;
-let socket = null, channel = "", after = null, tries = 0, id = 0, timer = null;
+let socket = null, channel = "", after = null, tries = 0, attempts = 0, id = 0, timer = null;
 const waiting = new Map(), members = new Set();
 let member = "";
 function show() { part("members").textContent = [...members].sort().join(", ") || "nobody"; }
 function present(type, done) {
   ask({type, channel, member}, (message) => {
     part("result").textContent = message.type === "error" ? message.problem.detail : done;
+  });
+}
+function list(after) {
+  ask({type: "members", channel, after}, (message) => {
+    for (const one of message.members || []) members.add(one.member);
+    show();
+    if (message.next) list(message.next);
   });
 }
 function state(text) { part("state").textContent = text; }
@@ -42,9 +49,9 @@ function line(text, kind) {
   while (part("messages").children.length > LINES_MAX) part("messages").lastChild.remove();
 }
 function ask(request, done) {
-  request.id = ++id;
-  waiting.set(request.id, done);
-  socket.send(JSON.stringify(request));
+  waiting.set(++id, done);
+  // The id first: an error names it though the rest is too long to be read.
+  socket.send(JSON.stringify({id, ...request}));
 }
 function take(message) {
   if (message.type === "presence") {
@@ -66,6 +73,7 @@ function take(message) {
 }
 function connect() {
   clearTimeout(timer);
+  attempts++;
   if (socket) socket.onclose = socket.onmessage = null, socket.close();
   const token = part("token").value.trim();
   const names = ["sluicegate.pubsub.v1"].concat(token ? ["bearer." + token] : []);
@@ -81,11 +89,8 @@ function connect() {
       tries = 0;
       if (after === null) after = message.position;
       state("Subscribed to " + channel + ".");
-      ask({type: "members", channel}, (message) => {
-        members.clear();
-        for (const one of message.members || []) members.add(one.member);
-        show();
-      });
+      members.clear();
+      list("");
       if (member) present("enter", "You are there as " + member + ".");
     });
   };
@@ -96,9 +101,26 @@ function connect() {
     waiting.clear();
     // The token is invalid or expired, or access was revoked: to connect again changes nothing.
     if (code === 4401 || code === 4403) { state("Not connected: " + reason + "."); return; }
-    state("Not connected; it connects again.");
-    timer = setTimeout(connect, Math.random() * Math.min(WAIT_MS_MAX, 250 * 2 ** tries++));
+    again(token);
   };
+}
+async function again(token) {
+  // A browser does not say why a WebSocket was not let in; a request with the same token does.
+  const attempt = ++attempts;
+  state("Not connected; it connects again.");
+  let status = 0, detail = "";
+  try {
+    const headers = token ? {Authorization: "Bearer " + token} : {};
+    const answer = await fetch("/v1/usage", {headers, cache: "no-store"});
+    status = answer.status;
+    if (!answer.ok) detail = (await answer.json()).detail;
+  } catch { }
+  if (socket || attempt !== attempts) return;
+  if (status === 401 || status === 403) {
+    state("Not connected: " + (detail || status) + ". Give a token, and subscribe again.");
+    return;
+  }
+  timer = setTimeout(connect, Math.random() * Math.min(WAIT_MS_MAX, 250 * 2 ** tries++));
 }
 part("subscribe").onsubmit = (event) => {
   event.preventDefault();

@@ -7,7 +7,10 @@ subscribed. What the limits refuse counts as attempted, or the account master wo
 falls with its own refusals, and let go; of an hour and a month it uses up nothing.
 
 In a cluster a channel has one home, and all of that is done there: another node passes on what it
-is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing goes round in circles.
+is asked (`nodes.py`). A node refuses by itself what is of an account that is over its rate, or has
+used up its hour or month, and counts it as attempted: like every node it hears the fraction to
+reject from the account's master, and from the home what a publish costs. What a node passes on is
+`here` or nowhere, so nothing goes round in circles.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from sluicegate.apps.pubsub.histories import Histories
 from sluicegate.apps.pubsub.presence import (
     ENTER,
     LEAVE,
+    MEMBER_BYTES,
+    PAGE_BYTES,
     UPDATE,
-    Member,
+    MembersPage,
     Owner,
     Place,
     Presence,
@@ -78,8 +83,12 @@ class Elsewhere(Protocol):
         """Return what reads at a home, the same as long as it does."""
         ...
 
-    async def publish(self, home: str, key: ChannelKey, data: object) -> int:
-        """Have a message accepted there."""
+    async def publish(self, home: str, key: ChannelKey, data: object, *, passed: bool) -> int:
+        """Publish there; `passed` if this node has held the account to its limit."""
+        ...
+
+    def cost_of(self, key: ChannelKey) -> int:
+        """Return the cost of a publish there; 0 if unknown."""
         ...
 
     def subscribe(self, home: str, key: ChannelKey, after: int) -> ChannelReading:
@@ -94,14 +103,18 @@ class Elsewhere(Protocol):
         """Have a member leave there."""
         ...
 
-    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
-        """Who is in a channel there."""
+    async def members(self, home: str, key: ChannelKey, after: str, bytes_max: int) -> MembersPage:
+        """Read a page of the members of a channel there."""
         ...
 
     async def read(
         self, home: str, key: ChannelKey, after: int, count: int, bytes_max: int
     ) -> HistoryPage:
         """Read."""
+        ...
+
+    async def hear_usage(self, account: str) -> None:
+        """Hear what an account has used at all nodes."""
         ...
 
 
@@ -133,7 +146,7 @@ class PubSub:
         self._clock = clock
         self._elsewhere = elsewhere
         self._usage = usage
-        self._presence = Presence(1, 1) if presence is None else presence
+        self._presence = Presence() if presence is None else presence
         self._channel_ratio = channel_ratio
         self._ends: set[asyncio.Task[None]] = set()
         self._readings: dict[ChannelReading, object] = {}  # and where each reads
@@ -144,16 +157,59 @@ class PubSub:
         member = self._elsewhere is not None and identity.name in self.limiter.members
         return member and identity.may(Grant.REPORT)
 
-    async def publish(self, account: str, name: str, data: object, *, here: bool = False) -> int:
-        """Accept a message, durably, and return its position.
+    def publish(
+        self, account: str, name: str, data: object, *, here: bool = False, passed: bool = False
+    ) -> Coroutine[Any, Any, int]:
+        """Accept a message durably. Await the result; it is the position of the message.
 
-        Raise `Refused` for one that a limit does not let in.
+        `Refused` is raised at once where a limit is known here, so a refusal costs no task and no
+        hop. With `passed`, another node has held the account to its limit.
         """
         key = _key(account, name)
         if home := self._home_of(key, here=here):
-            assert self._elsewhere is not None
-            return await self._elsewhere.publish(home, key, data)
-        return await self._accept(key, data)
+            return self._publish_there(home, key, data, passed=self._hold_here(key))
+        return self._keep(key, data, None, *self._let_in(key, None, passed=passed))
+
+    def cost_of(self, account: str, name: str) -> int:
+        """Return the cost of a publish in a channel whose home is here."""
+        key = _key(account, name)
+        history = self.histories.find(key)
+        channel = None if history is None else history.channels.get(key)
+        return 1 if channel is None else 1 + channel.readers
+
+    def _hold_here(self, key: ChannelKey) -> bool:
+        """Hold an account that is over a limit here, before its publish goes to the home.
+
+        Return whether its rate was asked, so that the home counts it no more. While nothing is
+        rejected the home counts all, and its fuse stands for all nodes together.
+        """
+        assert self._elsewhere is not None
+        account, now_us = key.account, self._clock.now_us()
+        over: Decision | None = None
+        if self._usage is not None:
+            self._usage.watch(account, now_us)
+            over = self._usage.refusal(account, now_us)
+        cost = self._elsewhere.cost_of(key)
+        suppressed = cost > 0 and self.limiter.is_suppressed(account, now_us)
+        if over is None and not suppressed:
+            return False
+        admission = self.limiter.admit(Request(account, caller=account, cost=cost or 1), now_us)
+        refusal = admission if isinstance(admission, Decision) else over
+        if refusal is not None:
+            self._count(refusal)
+            raise Refused(refusal)
+        return True
+
+    async def _publish_there(
+        self, home: str, key: ChannelKey, data: object, *, passed: bool
+    ) -> int:
+        assert self._elsewhere is not None
+        try:
+            return await self._elsewhere.publish(home, key, data, passed=passed)
+        except Refused as refused:
+            if refused.decision.reason is SUPPRESSED:
+                self.limiter.watch(key.account, self._clock.now_us())
+            raise
 
     async def enter(
         self, place: Place, data: object, owner: Owner, held: int = 0, *, here: bool = False
@@ -165,26 +221,39 @@ class PubSub:
         """
         key = _key(*place.key)
         _check_member(place.member)
+        text = self._presence.text_of(data)
         home = self._home_of(key, here=here)
+        held_bytes = 0
         if home:
-            assert self._elsewhere is not None
-            position = await self._elsewhere.enter(home, place, data, held)
+            position, held_bytes = await self._enter_there(home, place, data, text, held)
         else:
             current = self._presence.members(key).get(place.member)
             if current is not None and 0 < held < current.position:
                 return current.position
-            if current is not None and current.data == data:
+            if current is not None and current.data == text:
                 position = current.position
             else:
-                if current is None:
-                    self._presence.check_room(key)
-                event = PresenceEvent(ENTER if current is None else UPDATE, place.member)
+                action = ENTER if current is None else UPDATE
+                event = self._presence.reserve(key, action, place.member, text)
                 position = await self._accept(key, data, event)
-        self._presence.claim(place, owner)
+        self._presence.claim(place, owner, held_bytes)
         self._entered[place] = self._where(key)
         if owner.ended:  # meanwhile
             self.end_owner(owner)
         return position
+
+    async def _enter_there(
+        self, home: str, place: Place, data: object, text: bytes, held: int
+    ) -> tuple[int, int]:
+        """Enter a member at another node; return its position, and the bytes held here."""
+        assert self._elsewhere is not None
+        account, size = place.key.account, len(place.member) + len(text) + MEMBER_BYTES
+        self._presence.hold(account, size)
+        try:
+            return await self._elsewhere.enter(home, place, data, held), size
+        except BaseException:
+            self._presence.let_go(account, size)
+            raise
 
     async def leave(self, place: Place, owner: Owner | None, *, here: bool = False) -> None:
         """Have a member leave, if `owner` is who entered it here last; it is never refused."""
@@ -199,13 +268,21 @@ class PubSub:
         elif place.member in self._presence.members(key):
             await self._accept(key, None, PresenceEvent(LEAVE, place.member))
 
-    async def members(self, account: str, name: str, *, here: bool = False) -> Mapping[str, Member]:
-        """Who is in a channel."""
+    async def members(
+        self,
+        account: str,
+        name: str,
+        after: str = "",
+        bytes_max: int = PAGE_BYTES,
+        *,
+        here: bool = False,
+    ) -> MembersPage:
+        """Return a page of the members of a channel, after a name."""
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
-            return await self._elsewhere.members(home, key)
-        return self._presence.members(key)
+            return await self._elsewhere.members(home, key, after, bytes_max)
+        return self._presence.page(key, after, bytes_max)
 
     def end_owner(self, owner: Owner) -> None:
         """Who entered members is gone, and they go too; unless another enters them in time."""
@@ -247,30 +324,59 @@ class PubSub:
                         self._presence.claim(place, owner)
                     await asyncio.sleep(LEAVE_RETRY_S)
 
-    async def _accept(
-        self, key: ChannelKey, data: object, event: PresenceEvent | None = None
-    ) -> int:
-        """Keep a message, or what a member did, if all limits let it in."""
-        leaving = event is not None and event.action == LEAVE
+    async def _accept(self, key: ChannelKey, data: object, event: PresenceEvent) -> int:
+        """Keep what a member did, if all limits let it in."""
         try:
-            history = self.histories.of(key)
-            channel = history.channel(key) if leaving else self._channel_to_publish(key)
-            cost = 1 + channel.readers
-            permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
-        except Refused as refused:
-            self.histories.of(key).release(key)
-            self._count(refused.decision)
+            let_in = self._let_in(key, event)
+        except BaseException:
+            self._presence.release(key, event)
             raise
+        return await self._keep(key, data, event, *let_in)
+
+    async def _keep(
+        self,
+        key: ChannelKey,
+        data: object,
+        event: PresenceEvent | None,
+        channel: Channel,
+        cost: int,
+        permit: Permit | None,
+    ) -> int:
+        """Keep a message, or what a member did, that the limits have let in."""
         accepted = False
         try:
-            now_us = self._clock.now_us()
-            message = await history.append(channel, data, now_us, cost, event)
+            try:
+                now_us = self._clock.now_us()
+                kept = self.histories.of(key).append(channel, data, now_us, cost, event)
+            except BaseException:
+                if event is not None:
+                    self._presence.release(key, event)
+                raise
+            message = await kept
             accepted = True
         finally:
-            outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
             if permit is not None:
+                outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
                 permit.end(outcome, self._clock.now_us())
         return message.position
+
+    def _let_in(
+        self, key: ChannelKey, event: PresenceEvent | None, *, passed: bool = False
+    ) -> tuple[Channel, int, Permit | None]:
+        history = self.histories.of(key)
+        leaving = event is not None and event.action == LEAVE
+        try:
+            channel = history.channel(key) if leaving else self._channel_to_publish(key)
+            cost = 1 + channel.readers
+            if leaving:
+                permit = self._charge_leave(channel, cost)
+            else:
+                permit = self._admit(channel, cost, passed=passed)
+        except Refused as refused:
+            history.release(key)
+            self._count(refused.decision)
+            raise
+        return channel, cost, permit
 
     def _charge_leave(self, channel: Channel, cost: int) -> Permit | None:
         """It counts as attempted, and is let in even where a publish would not be."""
@@ -366,7 +472,7 @@ class PubSub:
             channel.gap_behind(after, newest, foreign=foreign),
         )
 
-    def _take_share(self, channel: Channel, permit: Permit, cost: int, now_us: int) -> None:
+    def _take_share(self, channel: Channel, cost: int, now_us: int) -> None:
         """Hold a channel to its account's limit by itself, before any master knows of it."""
         limit = self.limiter.limit_of(channel.key.account)
         if limit is None:
@@ -381,7 +487,6 @@ class PubSub:
             share = channel.share = ChannelShare(per_s, burst, bucket)
         verdict = share.bucket.take(cost, now_us)
         if not verdict.allowed:
-            permit.end(Outcome.IGNORE, now_us)
             retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
             raise Refused(Decision(False, 0, retry_us, reset_us, SUPPRESSED, "channel_share"))
 
@@ -420,8 +525,14 @@ class PubSub:
         """What an account has nearly, or more than, used up."""
         return [] if self._usage is None else self._usage.warnings(account, self._clock.now_us())
 
+    async def usage_everywhere(self, account: str) -> Mapping[str, object]:
+        """Return the usage of an account at all nodes, and its limits."""
+        if self._elsewhere is not None:
+            await self._elsewhere.hear_usage(account)
+        return self.usage(account)
+
     def usage(self, account: str) -> Mapping[str, object]:
-        """What an account has used, and may."""
+        """Return the usage of an account that this node knows, and its limits."""
         return {} if self._usage is None else self._usage.view(account, self._clock.now_us())
 
     def _count(self, refusal: Decision) -> None:
@@ -436,26 +547,36 @@ class PubSub:
                 raise Refused(refusal)
         return self.histories.of(key).channel_to_publish(key)
 
-    def _admit(self, channel: Channel, cost: int) -> Permit:
+    def _admit(self, channel: Channel, cost: int, *, passed: bool) -> Permit | None:
         now_us = self._clock.now_us()
         account = channel.key.account
-        admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
-        if isinstance(admission, Decision):
-            raise Refused(admission)
+        permit: Permit | None = None
+        if not passed:
+            admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
+            if isinstance(admission, Decision):
+                raise Refused(admission)
+            permit = admission
+        try:
+            self._admit_further(channel, cost, now_us)
+        except Refused:
+            if permit is not None:
+                permit.end(Outcome.IGNORE, now_us)
+            raise
+        return permit
+
+    def _admit_further(self, channel: Channel, cost: int, now_us: int) -> None:
+        """Refuse what the account's rate lets in, and its other limits and the channel's do not."""
         if self._usage is not None:
-            refusal = self._usage.refusal(account, now_us)
+            refusal = self._usage.refusal(channel.key.account, now_us)
             if refusal is not None:
-                admission.end(Outcome.IGNORE, now_us)
                 raise Refused(refusal)
         if self._channel_ratio:
-            self._take_share(channel, admission, cost, now_us)
+            self._take_share(channel, cost, now_us)
         if channel.bucket is not None:
             verdict = channel.bucket.take(1, now_us)
             if not verdict.allowed:
-                admission.end(Outcome.IGNORE, now_us)
                 retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
                 raise Refused(Decision(False, 0, retry_us, reset_us, CHANNEL_LIMITED, "channel"))
-        return admission
 
 
 def _check_member(member: str) -> None:

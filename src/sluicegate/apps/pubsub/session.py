@@ -3,7 +3,7 @@
     asks    publish, subscribe, unsubscribe, read, enter, update, leave, members, auth, each with an
             `id` that its reply repeats
     told    accepted, subscribed, unsubscribed, history, entered, left, members, authenticated,
-            error; and by itself: message, presence, gap, unsubscribed
+            error; and by itself: welcome, before all else; message, presence, gap, unsubscribed
 
 Another node of the cluster (a member with the grant `report`) speaks for accounts: it calls a
 channel `account/channel`, gets only what has its home here, and says for how many it reads
@@ -18,7 +18,10 @@ has let go meanwhile.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.apps.pubsub.channel import (
@@ -30,7 +33,14 @@ from sluicegate.apps.pubsub.channel import (
     Subscription,
 )
 from sluicegate.apps.pubsub.fan_out import FanOut
-from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
+from sluicegate.apps.pubsub.presence import (
+    GRACE_S,
+    PAGE_BYTES,
+    PAGE_BYTES_MAX,
+    MembersPage,
+    Owner,
+    Place,
+)
 from sluicegate.apps.pubsub.send_pace import TAKEN_MAX, SendPace, SessionBounds
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
@@ -62,7 +72,7 @@ _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     kind: {name: name for name in ("type", "id", "channel", *more)}
     for kind, more in (
-        ("publish", ("data",)),
+        ("publish", ("data", "passed")),
         ("subscribe", ("after", "readers")),
         ("unsubscribe", ()),
         ("readers", ("readers",)),
@@ -70,9 +80,14 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("enter", ("member", "data", "held")),
         ("update", ("member", "data")),
         ("leave", ("member",)),
-        ("members", ()),
+        ("members", ("after", "bytes")),
     )
 }
+HEAD_CHARS: Final = 256  # in which the id of a message is looked for that cannot be read
+# The id, preceded only by short strings. A string cannot imitate it: it has no quotes here.
+_BEGINNING: Final = re.compile(
+    rb'\s*\{\s*(?:"(?:type|channel)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"\s*:\s*(?P<id>[0-9]{1,16})\b'
+)
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
 
 
@@ -113,8 +128,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_clock", "_closed", "_fan_out", "_identify", "_max", "_moves",
-        "_names", "_of_node", "_owner", "_pace", "_service", "_socket", "_subscriptions", "_tasks",
-        "_waiting", "identity",
+        "_names", "_of_node", "_owner", "_pace", "_page", "_pages", "_service", "_socket",
+        "_subscriptions", "_tasks", "_waiting", "identity",
     )  # fmt: skip
 
     def __init__(
@@ -145,9 +160,13 @@ class PubSubSession:
         self._waiting: dict[ChannelReading, None] = {}  # those that have something, in their order
         self._tasks: set[asyncio.Task[None]] = set()
         self._moves: set[asyncio.Task[None]] = set()
+        self._pages: deque[tuple[int, Callable[[], Coroutine[Any, Any, None]]]] = deque()
+        self._page: asyncio.Task[None] | None = None  # that is being made; then it is sent at once
         self._awake = False
         self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
         self._closed = False
+        hello = {"type": "welcome", "message_bytes_max": socket.message_bytes_max}
+        socket.send(text_frame(encode_json(hello)))
 
     # What the socket calls.
 
@@ -155,7 +174,11 @@ class PubSubSession:
         """Do what is asked."""
         request_id: int | None = None
         try:
-            sent = parse_json(text, "message")
+            try:
+                sent = parse_json(text, "message")
+            except BadValue:
+                request_id = _id_at(text[:HEAD_CHARS].encode("utf-8", "replace"))
+                raise
             if not isinstance(sent, dict):
                 raise BadValue("message", sent, "send an object")
             request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
@@ -175,14 +198,23 @@ class PubSubSession:
         except SluicegateError as error:
             self._send_error(request_id, error)
 
+    def reject(self, head: bytes, size: int, bytes_max: int) -> None:
+        """Reply that a message is too long, with its id if the message begins with the id."""
+        request_id = _id_at(head)
+        value, remedy = f"{size:,} bytes", f"send at most {bytes_max:,} (--message-bytes-max)"
+        more = {"field": "message", "value": value, "remedy": remedy}
+        detail = f"message: {value} cannot be used; {remedy}"
+        self._send_problem(request_id, problem(413, "Content Too Large", detail, more=more).body)
+
     def resume(self) -> None:
         """Send more: the client has read."""
+        self._make_page()
         if self._waiting:
             self._wake()
 
     def under_way(self) -> int:
-        """Messages that are being made durable."""
-        return len(self._tasks)
+        """Messages that are being made durable, and pages that were asked for."""
+        return len(self._tasks) + len(self._pages)
 
     def close(self) -> None:
         """Read no more. What is being published still is."""
@@ -192,6 +224,7 @@ class PubSubSession:
         self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
+        self._pages.clear()
         for move in self._moves:
             move.cancel()
         for subscription in self._subscriptions.values():
@@ -244,16 +277,19 @@ class PubSubSession:
 
     def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         account, name, here = self._place(channel, Grant.PUBLISH, ChannelRight.PUBLISH)
-        self._start(
-            request_id,
-            self._accept(request_id, account, name, fields.get("data"), here=here),
-        )
+        passed = "passed" in fields
+        if passed and not here:
+            raise BadValue("passed", fields["passed"], "leave it out: it is for nodes of a cluster")
+        kept = self._service.publish(account, name, fields.get("data"), here=here, passed=passed)
+        self._start(request_id, self._send_accepted(request_id, account, name, kept))
 
     def _read(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         place = self._place(channel, Grant.SUBSCRIBE, ChannelRight.HISTORY)
         after = whole_of(fields.get("after", 0), "after", 0, POSITION_MAX)
         count = whole_of(fields.get("count", TAKEN_MAX), "count", 1, READ_MAX)
-        self._start(request_id, self._send_history(request_id, channel, place, after, count))
+        self._page_later(
+            request_id, partial(self._send_history, request_id, channel, place, after, count)
+        )
 
     def _enter(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         account, name, here = self._place(channel, Grant.PUBLISH, ChannelRight.PRESENCE)
@@ -280,13 +316,22 @@ class PubSubSession:
         await self._service.leave(place, self._owner, here=here)
         self._reply("left", request_id)
 
-    def _show_members(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
+    def _show_members(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
         place = self._place(channel, Grant.SUBSCRIBE, ChannelRight.PRESENCE)
-        self._start(request_id, self._send_members(request_id, channel, place))
+        after = fields.get("after", "")
+        if not isinstance(after, str):
+            raise BadValue("after", after, "send a member's name, as `next` of the last page")
+        size = whole_of(fields.get("bytes", PAGE_BYTES), "bytes", 1, PAGE_BYTES_MAX)
+        self._page_later(
+            request_id, partial(self._send_members, request_id, channel, place, after, size)
+        )
 
-    async def _send_members(self, request_id: int, channel: str, place: _Place) -> None:
-        found = await self._service.members(place.account, place.name, here=place.here)
-        self._reply("members", request_id, channel=channel, members=members_view(found))
+    async def _send_members(
+        self, request_id: int, channel: str, place: _Place, after: str, size: int
+    ) -> None:
+        page = await self._service.members(place.account, place.name, after, size, here=place.here)
+        head = encode_json({"type": "members", "id": request_id, "channel": channel})
+        self._socket.send_now(text_frame(b"%b,%b}" % (head[:-1], members_text(page))))
 
     def _member_of(self, fields: Mapping[str, object]) -> str:
         member = fields.get("member")
@@ -295,10 +340,25 @@ class PubSubSession:
         require_member(self.identity, member)
         return member
 
-    def _start(self, request_id: int | None, work: Coroutine[Any, Any, None]) -> None:
+    def _page_later(self, request_id: int, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Make a page when the client has room for it, and those before it are sent.
+
+        A page may be a hundred thousand times what asks for it: one at a time, a connection owes no
+        more than one beyond what it may leave unread.
+        """
+        self._pages.append((request_id, make))
+        self._make_page()
+
+    def _make_page(self) -> None:
+        if self._pages and self._page is None and not (self._socket.blocked or self._closed):
+            request_id, make = self._pages.popleft()
+            self._page = self._start(request_id, make())
+
+    def _start(self, request_id: int | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._end_in_reply(request_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
+        return task
 
     async def _end_in_reply(self, request_id: int | None, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -309,11 +369,15 @@ class PubSubSession:
             self._send_problem(request_id, _FAULT.body)
             raise
 
-    async def _accept(
-        self, request_id: int, account: str, name: str, data: object, *, here: bool
+    async def _send_accepted(
+        self, request_id: int, account: str, name: str, kept: Coroutine[Any, Any, int]
     ) -> None:
-        position = await self._service.publish(account, name, data, here=here)
-        self._reply_accepted("accepted", request_id, account, position)
+        position = await kept
+        if self._of_node:
+            cost = self._service.cost_of(account, name)
+            self._reply_accepted("accepted", request_id, account, position, cost=cost)
+        else:
+            self._reply_accepted("accepted", request_id, account, position)
 
     async def _send_history(
         self, request_id: int, channel: str, place: _Place, after: int, count: int
@@ -325,10 +389,14 @@ class PubSubSession:
         head = {"type": "history", "id": request_id, "channel": channel, "cut": page.cut}
         rest = {**head, "newest": page.newest, "gap": gap}
         messages = b",".join(one.text for one in page.messages)
-        self._socket.send(text_frame(b'%b,"messages":[%b]}' % (encode_json(rest)[:-1], messages)))
+        frame = text_frame(b'%b,"messages":[%b]}' % (encode_json(rest)[:-1], messages))
+        self._socket.send_now(frame)
 
     def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if task is self._page:
+            self._page = None
+            self._make_page()
         if not task.cancelled() and (error := task.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a WebSocket's request failed", "exception": error}
@@ -478,12 +546,13 @@ class PubSubSession:
         self._asleep_until = None
         self.resume()
 
-    def _reply_accepted(self, kind: str, request_id: int, account: str, position: int) -> None:
+    def _reply_accepted(
+        self, kind: str, request_id: int, account: str, position: int, **more: object
+    ) -> None:
         warnings = [one._asdict() for one in self._service.warnings(account)]
         if warnings:
-            self._reply(kind, request_id, position=position, warnings=warnings)
-        else:
-            self._reply(kind, request_id, position=position)
+            more["warnings"] = warnings
+        self._reply(kind, request_id, position=position, **more)
 
     def _reply(self, kind: str, request_id: int | None, **fields: object) -> None:
         self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))
@@ -493,7 +562,9 @@ class PubSubSession:
 
     def _send_problem(self, request_id: int | None, body: bytes) -> None:
         # The same words as in HTTP.
-        head = b'{"type":"error","id":%b,"problem":' % encode_json(request_id)
+        head = b'{"type":"error","id":%b,"problem":' % (
+            b"null" if request_id is None else b"%d" % request_id
+        )
         self._socket.send(text_frame(head + body.rstrip() + b"}"))
 
 
@@ -510,9 +581,20 @@ _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object
 }
 
 
-def members_view(found: Mapping[str, Member]) -> list[Mapping[str, object]]:
-    """Who is in a channel, as it is told."""
-    return [{"member": name, **one._asdict()} for name, one in found.items()]
+def _id_at(head: bytes) -> int | None:
+    """Return the id at the beginning of a message; None if a long field may precede it."""
+    found = _BEGINNING.match(head)
+    number = -1 if found is None else int(found["id"])
+    return number if 0 <= number <= ID_MAX else None
+
+
+def members_text(page: MembersPage) -> bytes:
+    """Return a page of members as fields of a JSON object."""
+    members = b",".join(
+        b'{"member":%b,"data":%b,"position":%d}' % (encode_json(name), one.data, one.position)
+        for name, one in page.members.items()
+    )
+    return b'"members":[%b],"next":%b' % (members, encode_json(page.next or None))
 
 
 def require_member(by: Identity, member: str) -> None:

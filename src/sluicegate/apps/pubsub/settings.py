@@ -8,11 +8,13 @@ from typing import Annotated, ClassVar, Final
 from sluicegate.apps.pubsub.account_limits import RATE_MAX
 from sluicegate.apps.pubsub.histories import PARTS_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
+from sluicegate.apps.pubsub.presence import PresenceBounds
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import ANY_ORIGIN, LISTEN, ORIGIN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
 from sluicegate.service.token_settings import SignedTokenSettings
 
+PRESENCE: Final = PresenceBounds()
 LISTEN_DEFAULT: Final = "127.0.0.1:7090"
 _DAY_S: Final = 86_400.0
 
@@ -119,10 +121,20 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
     ] = 100
     presence_channel_max: Annotated[
         int, Setting("members of a channel at a time", whole(1, 1_000_000))
-    ] = 1_000
+    ] = PRESENCE.presence_channel_max
     presence_max: Annotated[
         int, Setting("members of all channels of a node at a time", whole(1, 10_000_000))
-    ] = 100_000
+    ] = PRESENCE.presence_max
+    presence_member_bytes: Annotated[
+        int, Setting("bytes of the data of one member", whole(4, 1 << 20, "BYTES"))
+    ] = PRESENCE.presence_member_bytes
+    presence_account_bytes: Annotated[
+        int,
+        Setting("bytes of all members of an account at a node", whole(1 << 12, 1 << 36, "BYTES")),
+    ] = PRESENCE.presence_account_bytes
+    presence_bytes: Annotated[
+        int, Setting("bytes of all members at a node", whole(1 << 12, 1 << 36, "BYTES"))
+    ] = PRESENCE.presence_bytes
     received_rate: Annotated[
         int,
         Setting("frames a second of a WebSocket connection; more are read later", whole(1, 10**6)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from sluicegate.contracts.access import Access, Grant, Identity, PeopleAccess
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
@@ -44,6 +46,7 @@ _QUERY_TOKEN_IN_CLEAR: Final = problem(
 _SEVERAL_TOKENS: Final = problem(
     400, "Bad Request", "send one token: in the query once, or in Authorization"
 )
+_REFUSALS_KEPT: Final = 64
 
 
 def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
@@ -147,16 +150,24 @@ def reply_to(error: SluicegateError) -> HttpReply:
         more = {"what": error.what, "seen": error.detail}
         return problem(503, "Service Unavailable", str(error), headers=retry, more=more)
     if isinstance(error, Refused):
-        members = details(Judgement(error.decision, ()))
-        reason = error.decision.reason
-        seconds = retry_after_s(error.decision)
-        wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
-        status = 503 if reason is None else reason.http_status
-        return HttpReply(status, json_bytes(members), PROBLEM, wait)
+        return _refusal(error.decision, error.detail)
     if isinstance(error, Conflict):
         more = {"what": error.what, "seen": error.detail}
         return problem(409, "Conflict", str(error), more=more)
     return problem(409, "Conflict", str(error))
+
+
+@lru_cache(maxsize=_REFUSALS_KEPT)
+def _refusal(decision: Decision, detail: str) -> HttpReply:
+    """Return the reply to a refusal. Cached: an account over its limit gets thousands of them."""
+    members = details(Judgement(decision, ()))
+    if detail:
+        members["detail"] = detail
+    reason = decision.reason
+    seconds = retry_after_s(decision)
+    wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
+    status = 503 if reason is None else reason.http_status
+    return HttpReply(status, json_bytes(members), PROBLEM, wait)
 
 
 def printable(value: object) -> str:

@@ -150,6 +150,7 @@ class HttpProtocol:
         self._out_bytes = 0
         self._head = HttpHead(door.settings)
         self._body_bytes = 0  # of all bodies so far
+        self._offered = False  # a protocol to switch to, and the answer is not known yet
         self._after_switch = b""  # what follows a request that offered another protocol
         self._untold_bytes = (
             0  # of what it keeps to itself: the beginning of a header, an extension
@@ -191,6 +192,9 @@ class HttpProtocol:
     def data_received(self, data: bytes) -> None:
         """Parse it, and answer what can be answered."""
         if self._discarding:
+            if self._offered and not self._finished:
+                self._after_switch += data
+                self._read_or_stop()
             return
         if not (self._share.waiting and self._has_unparsed()):
             self._ready_us = self._door.clock.now_us() - self._door.turns.lag_us()
@@ -477,7 +481,8 @@ class HttpProtocol:
             # What follows is the other protocol's, or nothing is if we stay with this one.
             offer.keep_alive = False
             self._discarding = True
-            self._after_switch = rest
+            self._offered = True
+            self._after_switch = rest + self._unparsed[self._parsed_to :]
             return b""
         if offer.reply is not None:  # what was refused stays refused, and nothing follows it
             offer.keep_alive = False
@@ -801,6 +806,7 @@ class HttpProtocol:
         """Read on only while the client takes the replies."""
         transport = self._transport
         full = self._blocked or self._share.waiting or self._is_full()
+        full = full or len(self._after_switch) > _TURN_BYTES
         paused = full and not self._finished
         if paused == self._paused or transport is None or transport.is_closing():
             return

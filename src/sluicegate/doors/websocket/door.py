@@ -29,6 +29,7 @@ from sluicegate.doors.websocket.session import OpenSession, Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 
 _BODY: Final = problem(400, "Bad Request", "a WebSocket handshake has no body", close=True)
+_VERSION: Final = b"13"
 _OURS: Final = (b"sec-websocket-accept", b"sec-websocket-protocol", b"upgrade")
 
 
@@ -58,6 +59,11 @@ class WebSocketDoor:
             return refusal
         if request.header(b"content-length") or request.header(b"transfer-encoding"):
             return _BODY
+        version = request.header(b"sec-websocket-version")
+        if version and version != _VERSION:
+            detail = "speak version 13 of WebSocket"
+            offer = ((b"upgrade", b"websocket"), (b"sec-websocket-version", _VERSION))
+            return problem(426, "Upgrade Required", detail, headers=offer)
         headers = Headers()
         for name, value in request.headers:
             headers[name.decode("latin-1")] = value.decode("latin-1")
@@ -71,6 +77,8 @@ class WebSocketDoor:
         ours = tuple((name, value) for name, value in sent if name in _OURS)
         if answer.status_code != 101:
             detail = bytes(answer.body or b"").decode().partition("\n")[0]
+            if answer.status_code == 426:
+                ours += ((b"sec-websocket-version", _VERSION),)
             return problem(answer.status_code, answer.reason_phrase, detail, headers=ours)
         switch = partial(WebSocketProtocol, self, request.identity, open_session)
         return HttpReply(101, headers=(*ours, (b"connection", b"Upgrade")), switch=switch)
@@ -91,6 +99,9 @@ class _Rejected:
 
     def receive(self, _text: str) -> None:
         """Ignore a message: the connection is closing."""
+
+    def reject(self, _head: bytes, _size: int, _bytes_max: int) -> None:
+        """Ignore a message that is too long: the connection is closing."""
 
     def resume(self) -> None:
         """Do nothing: there is nothing to send."""

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Final, cast, final
-from typing import Protocol as Promise
+from typing import Final, Protocol, cast, final
 
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.protocol import SERVER, Protocol, State
+from websockets.protocol import State
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.replies import close_code
 from sluicegate.doors.turns import Turns, TurnShare, class_of
+from sluicegate.doors.websocket.codec import HEAD_BYTES, LONG_FACTOR, FrameCodec, LongFrame
 from sluicegate.doors.websocket.session import OpenSession
 from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
@@ -47,7 +47,7 @@ class WebSocketCounts:
         self.closed_by: dict[int, int] = {}  # by the code that we sent
 
 
-class _Door(Promise):
+class _Door(Protocol):
     """What a connection shares with others."""
 
     settings: WebSocketSettings
@@ -58,7 +58,12 @@ class _Door(Promise):
 
 def text_frame(text: bytes) -> bytes:
     """A message of text as one frame; a server's is the same for all its clients."""
-    return Frame(Opcode.TEXT, text).serialize(mask=False)
+    size = len(text)
+    if size < 126:
+        return b"\x81%c%b" % (size, text)
+    if size < 1 << 16:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), text)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), text)
 
 
 @final
@@ -66,10 +71,11 @@ class WebSocketProtocol(asyncio.Protocol):
     """One connection on a loop, from the handshake's end on."""
 
     __slots__ = (
-        "_abort_at_s", "_at", "_blocked", "_bytes", "_caller", "_class", "_codec", "_door",
-        "_draining", "_ending", "_ends_soon", "_file", "_frames", "_heard", "_message",
-        "_message_since_s", "_open", "_out", "_paused", "_pinged", "_session", "_settings",
-        "_share", "_silent_since_s", "_transport", "_unparsed", "_working", "descriptor",
+        "_abort_at_s", "_at", "_blocked", "_bytes", "_caller", "_class", "_closing", "_codec",
+        "_door", "_draining", "_ending", "_ends_soon", "_file", "_frames", "_half_closed", "_heard",
+        "_message", "_message_bytes", "_message_since_s", "_open", "_out", "_paused", "_pinged",
+        "_session", "_settings", "_share", "_silent_since_s", "_transport", "_unparsed",
+        "_working", "descriptor",
     )  # fmt: skip
 
     def __init__(self, door: _Door, identity: Identity | None, open_session: OpenSession) -> None:
@@ -79,13 +85,14 @@ class WebSocketProtocol(asyncio.Protocol):
         self._open = open_session
         self._class = class_of(identity)
         self._caller = "" if identity is None else identity.name
-        self._codec = Protocol(SERVER, state=State.OPEN, max_size=settings.message_bytes_max)
+        self._codec = FrameCodec(settings.message_bytes_max)
         self._share = TurnShare(door.turns, settings.connection_portions_max, self._work)
         self._frames = TokenBucket(settings.frames_per_s, _US, debt_max=_PORTION_BYTES)
         self._bytes = TokenBucket(settings.bytes_per_s, _US, debt_max=_PORTION_BYTES)
         self._unparsed = b""
         self._at = 0
         self._message: bytearray | None = None  # the fragments of one that is not whole
+        self._message_bytes = 0  # and how long they are, though they may be too long to be kept
         self._message_since_s = _NEVER
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -96,6 +103,8 @@ class WebSocketProtocol(asyncio.Protocol):
         self._paused = False  # we do not read
         self._ending = False  # the last frame is written; what comes is thrown away
         self._draining = False
+        self._closing = False  # the client says goodbye, and what is under way is answered first
+        self._half_closed = False  # it sends nothing more, and still reads
         self._ends_soon = False  # what is to be sent leaves at this turn's end
         self._heard = True  # since the last look
         self._pinged = False
@@ -124,8 +133,11 @@ class WebSocketProtocol(asyncio.Protocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """The client has gone."""
-        return False
+        """The client sends nothing more: answer what is under way, then close."""
+        # Over TLS there is no half of a connection.
+        waits = not self._ending and self._file >= 0 and self._session.under_way() > 0
+        self._half_closed = waits
+        return waits
 
     def pause_writing(self) -> None:
         """Stop reading, and sending: the client does not read."""
@@ -151,6 +163,11 @@ class WebSocketProtocol(asyncio.Protocol):
         self._session.close()
 
     # What the session calls.
+
+    @property
+    def message_bytes_max(self) -> int:
+        """How long a message may be that the client sends."""
+        return self._settings.message_bytes_max
 
     @property
     def blocked(self) -> bool:
@@ -205,8 +222,16 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def proceed(self) -> None:
         """Something that was under way is answered."""
-        if self._draining and not self._session.under_way():
-            self._say_goodbye()
+        if not self._session.under_way():
+            if self._closing:
+                self._closing = False
+                self._send_codec()
+            elif self._half_closed:
+                self.flush()
+                if self._transport is not None:
+                    self._transport.close()
+            elif self._draining:
+                self._say_goodbye()
         self._work()
 
     def fail(self, code: int, reason: str) -> None:
@@ -242,14 +267,17 @@ class WebSocketProtocol(asyncio.Protocol):
             return
         if self._ending or self._codec.state is not State.OPEN:
             if self._abort_at_s == _NEVER:
-                self._abort_at_s = now_s + settings.linger_s
+                waits = self._closing and not self._ending
+                self._abort_at_s = now_s + (
+                    settings.message_timeout_s if waits else settings.linger_s
+                )
             elif now_s >= self._abort_at_s:
                 transport.abort()
             return
         if (
             self._message is None
             and self._at >= len(self._unparsed)
-            and not self._codec.reader.buffer
+            and not self._codec.within_frame
         ):
             self._message_since_s = _NEVER
         elif self._message_since_s == _NEVER:
@@ -281,9 +309,11 @@ class WebSocketProtocol(asyncio.Protocol):
             self._codec.receive_data(portion)
             frames = self._codec.events_received()
             for frame in frames:
-                if isinstance(frame, Frame):
+                if isinstance(frame, Frame | LongFrame):
                     self._receive(frame)
-            self._send_codec()
+            self._closing = self._codec.close_rcvd is not None and self._session.under_way() > 0
+            if not self._closing:
+                self._send_codec()
             self._keep_pace(len(frames), len(portion))
         self._working = False
         self._read_or_stop()
@@ -299,7 +329,7 @@ class WebSocketProtocol(asyncio.Protocol):
             or self._session.under_way() >= self._settings.under_way_max
         )
 
-    def _receive(self, frame: Frame) -> None:
+    def _receive(self, frame: Frame | LongFrame) -> None:
         opcode = frame.opcode
         if self._ending or opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
@@ -307,13 +337,24 @@ class WebSocketProtocol(asyncio.Protocol):
             self.fail(CloseCode.UNSUPPORTED_DATA, "send text")
             return
         data = frame.data
+        size = frame.size if isinstance(frame, LongFrame) else len(data)
+        most = self._settings.message_bytes_max
         if opcode is Opcode.CONT or not frame.fin:
             if self._message is None:
-                self._message = bytearray()
-            self._message += data
+                self._message, self._message_bytes = bytearray(), 0
+            self._message_bytes += size
+            if self._message_bytes > LONG_FACTOR * most:
+                self.fail(CloseCode.MESSAGE_TOO_BIG, "websocket.message_bytes_max")
+                return
+            if len(self._message) <= most:
+                self._message += data
             if not frame.fin:
                 return
-            data, self._message = bytes(self._message), None
+            data, self._message, size = bytes(self._message), None, self._message_bytes
+        if size > most:
+            self._message_since_s = _NEVER
+            self._session.reject(bytes(data[:HEAD_BYTES]), size, most)
+            return
         try:
             text = str(data, "utf-8")
         except UnicodeDecodeError:

@@ -21,6 +21,11 @@ class Socket(Protocol):
         ...
 
     @property
+    def message_bytes_max(self) -> int:
+        """How long a message may be that the client sends."""
+        ...
+
+    @property
     def blocked(self) -> bool:
         """Whether more is unread than may be; then nothing more should be sent but replies."""
         ...
@@ -54,6 +59,9 @@ class SocketSession(Protocol):
 
     def receive(self, text: str) -> None:
         """Take one message."""
+
+    def reject(self, head: bytes, size: int, bytes_max: int) -> None:
+        """Answer a message that was too long to be read; `head` is its beginning."""
 
     def resume(self) -> None:
         """Send more: the client has read."""

@@ -39,7 +39,7 @@ def _no_state(settings: RespSettings) -> None:
 CLUSTER: Final = CommandTable(
     (
         *CONNECTION,
-        Command("SG.REPORT", 7, 0, False, report, "What a node's accounts attempted"),
+        Command("SG.REPORT", 9, 0, False, report, "What a node's accounts attempted"),
         Command("SG.NODE", 1, 1, False, node, "What this node is called"),
         Command("SG.USAGE", 4, 0, False, usage, "What they have used up, and hold"),
     ),
