@@ -101,6 +101,8 @@ class ImagesApp(App[ImagesSettings]):
         if self._counting is not None:
             self._counting.cancel()
             await asyncio.gather(self._counting, return_exceptions=True)
+        for handler in self._handlers:
+            await handler.close()
         await self.parts.close()
 
     # Doors.
@@ -198,6 +200,11 @@ class ImagesApp(App[ImagesSettings]):
         )
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
+        yield counter(
+            "sluicegate_images_fallbacks",
+            "Requests of pages served another image, since theirs was not ready.",
+            sum(handler.fallbacks for handler in self._handlers),
+        )
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
         units = self.parts.pipeline.units
         stats = units.units.stats()
@@ -257,6 +264,7 @@ class ImagesApp(App[ImagesSettings]):
             "held_bytes_most": room.used_max,
             "held_bytes_max": room.bytes_max,
             "wait_for_room": room.waiting,
+            "wait_for_slot": self.parts.origin.slots.waiting,
             "refused": room.refused,
         }
 

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
+from sluicegate.apps.images.fallbacks import (
+    WorkBehind,
+    fallback_reply,
+    find_fallback,
+    is_for_page,
+    is_not_ready,
+)
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
 from sluicegate.apps.images.pipeline import (
@@ -122,6 +129,8 @@ class ImagesHandler(HttpHandler):
         self.hot: LruTtl[_Found] = LruTtl(settings.hot_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
         self.hot_hits = 0
         self.unsigned = 0
+        self.fallbacks = 0
+        self._behind = WorkBehind(settings.waiters_max)
         self._pipeline = pipeline
         self._clock = clock
         self._gallery = gallery
@@ -248,8 +257,37 @@ class ImagesHandler(HttpHandler):
         return self._load(wanted, request, by)
 
     async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
-        found = await self._ask(wanted, self._request(request, by, wanted.url))
-        return self._reply(found, request, self._clock.now_us())
+        work = self._ask(wanted, self._request(request, by, wanted.url))
+        if is_for_page(request):
+            return await self._load_for_page(wanted, request, work)
+        return self._reply(await work, request, self._clock.now_us())
+
+    async def _load_for_page(
+        self, wanted: _Wanted, request: HttpRequest, work: Coroutine[Any, Any, _Found]
+    ) -> HttpReply:
+        """The image, or what is shown in its place if it is not ready in time."""
+        try:
+            found = await self._behind.result(work, self.settings.fallback_s)
+        except SluicegateError as error:
+            if not is_not_ready(error):
+                raise
+            found = None
+        if found is not None:
+            return self._reply(found, request, self._clock.now_us())
+        self.fallbacks += 1
+        spec, _ = read_spec(wanted.spec, self.settings, wanted.accept)
+        fallback = await find_fallback(
+            self._pipeline.maps,
+            self._pipeline.contents,
+            normal_url(wanted.url),
+            spec,
+            wanted.accept,
+        )
+        return fallback_reply(fallback, int(self.settings.max_age_s))
+
+    async def close(self) -> None:
+        """End what continues behind answers."""
+        await self._behind.close()
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)

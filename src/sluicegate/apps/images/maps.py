@@ -21,7 +21,7 @@ from sluicegate.apps.images.records import (
     encode,
 )
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import Change, Engine, Entry, Place
+from sluicegate.contracts.engine import Change, Engine, Entry, KeyRange, Place
 
 URLS: Final = "images/urls"
 CONTENTS: Final = "images/contents"
@@ -61,6 +61,12 @@ class ImageMaps:
         """What is known of a variant of this original."""
         place = variant_place(original, engine, spec)
         return _decoded(VariantRecord, await self.read(VARIANTS, place))
+
+    async def variants(self, original: str, rows_max: int) -> list[VariantRecord]:
+        """What is known of the variants of this original, at most so many."""
+        span = KeyRange(rows_max=rows_max)
+        page = await settled(self.engine.scan(VARIANTS, bytes.fromhex(original), span))
+        return [decode(VariantRecord, value) for _, value in page.rows]
 
     async def put_variant(self, original: str, record: VariantRecord) -> None:
         """Durable when it returns."""

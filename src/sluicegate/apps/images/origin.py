@@ -10,8 +10,8 @@ resolving to its transport, where an address can be pinned only by rewriting the
 Host and SNI. Redirects are followed here, each as a URL of its own, with the same checks.
 
 Protection is the resilience kit: `ResilientClient` (deadline, retries in a budget, a breaker and a
-throttle for each host), a `Bulkhead` with so many places for each host, and one `Room` for the
-bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs. Nothing is
+throttle for each host), slots for each host and a queue for them (`origin_slots.py`), and one
+`Room` for the bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs. Nothing is
 decompressed: identity is asked for, and a body with another coding is refused, so no small body
 becomes a large one.
 """
@@ -29,19 +29,17 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sluicegate import __version__
 from sluicegate.apps.images.addresses import PORTS, AddressRules
+from sluicegate.apps.images.origin_slots import OriginSlots
 from sluicegate.apps.images.room import Held, Room
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
-from sluicegate.system import SystemChance
 
 try:
     import aiohttp
@@ -117,14 +115,7 @@ class Origin:
             ),
             clock=clock,
         )
-        self._bulkhead = Bulkhead(
-            BulkheadSettings(
-                name="origin",
-                cap=min(settings.per_host, settings.downloads_max),
-                pool=settings.downloads_max,
-            ),
-            SystemChance(),
-        )
+        self.slots = OriginSlots(settings.per_host, settings.downloads_max, clock)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 resolver=resolver,
@@ -169,6 +160,10 @@ class Origin:
             self.bytes += len(body)
         return Download(body, validators, self._clock.now_us() - begun_us, held)
 
+    def requeue(self, request: Request, now_us: int) -> None:
+        """Move a waiting download to the class that its request has now."""
+        self.slots.requeue(request, now_us)
+
     async def close(self) -> None:
         """End all connections."""
         await self._session.close()
@@ -182,45 +177,47 @@ class Origin:
     async def _follow(
         self, url: str, known: Validators | None, request: Request | None, held: Held
     ) -> tuple[bytes | None, Validators]:
-        deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
-        if request is not None and request.deadline_us is not None:
-            deadline_us = min(deadline_us, request.deadline_us)
+        left_us = int(self.settings.timeout_s * 1e6)
+        by = Request(url) if request is None else request
         for _ in range(self.settings.redirects_max + 1):
-            found = await self._ask(check_url(url), known, request, deadline_us, held)
+            hop = self._hop(check_url(url))
+            slot = await self.slots.enter(hop.shard, by)
+            begun_us = self._clock.now_us()
+            # What waited for a slot is no fault of the origin, and neither is a caller's hurry.
+            hop.deadline_us, hop.criticality = begun_us + left_us, by.criticality
+            outcome = Outcome.IGNORE
+            try:
+                result = await self._ask(hop, hop.deadline_us, known, held)
+                outcome = result.outcome
+            finally:
+                slot.end(outcome, self._clock.now_us())
+            if isinstance(result.error, TimeoutError):
+                raise ImageFailure(ImageErrorKind.TIMEOUT, "it did not answer in time")
+            found = result.unwrap()
             if not isinstance(found, str):
                 return found
             url, known = _redirected(url, found), None
+            left_us = max(0, left_us - (self._clock.now_us() - begun_us))
         raise ImageFailure(
             ImageErrorKind.ORIGIN_DOWN, f"more than {self.settings.redirects_max} redirects"
         )
 
-    async def _ask(
-        self, url: str, known: Validators | None, by: Request | None, deadline_us: int, held: Held
-    ) -> str | tuple[bytes | None, Validators]:
-        """One hop, within our protection: an answer, or where it is said to be."""
+    def _hop(self, url: str) -> Request:
+        """One URL to be asked; its shard is the host. Raise `ImageFailure` if it must not be."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
         refusal = self._rules.refuse_host(host)
         if refusal:
             raise ImageFailure(ImageErrorKind.FORBIDDEN, refusal)
-        shard = f"{host}:{port}"
-        request = Request(url, shard=shard, operation="GET", deadline_us=deadline_us)
-        if by is not None:
-            request.criticality = by.criticality
-        permit = self._bulkhead.admit(request, self._clock.now_us())
-        if isinstance(permit, Decision):
-            raise Refused(permit)
-        outcome = Outcome.IGNORE
-        try:
-            result = await self._client.call(
-                lambda _: self._attempt(url, known, deadline_us, held), request, idempotent=True
-            )
-            outcome = result.outcome
-        finally:
-            permit.end(outcome, self._clock.now_us())
-        if isinstance(result.error, TimeoutError):
-            raise ImageFailure(ImageErrorKind.TIMEOUT, "it did not answer in time")
-        return result.unwrap()
+        return Request(url, shard=f"{host}:{port}", operation="GET")
+
+    async def _ask(
+        self, hop: Request, deadline_us: int, known: Validators | None, held: Held
+    ) -> CallResult[str | tuple[bytes | None, Validators]]:
+        """One hop, within our protection: an answer, or where it is said to be."""
+        return await self._client.call(
+            lambda _: self._attempt(hop.key, known, deadline_us, held), hop, idempotent=True
+        )
 
     async def _attempt(
         self, url: str, known: Validators | None, deadline_us: int, held: Held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from sluicegate.apps.images.collect import Collector, Progress, no_progress
 from sluicegate.apps.images.contents import Contents
@@ -16,10 +16,6 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
-
-# Processing takes tens of milliseconds and more: what stood so long is a standing queue here.
-QUEUE_TARGET_US: Final = 200_000
-QUEUE_INTERVAL_US: Final = 1_000_000
 
 
 @final
@@ -44,9 +40,7 @@ class ImageParts:
                 places=settings.processes,
                 length_max=settings.queue_max,
                 wait_us_max=int(settings.queue_wait_s * 1e6),
-                slow_wait_us_max=int(settings.queue_wait_s * 1e6),  # whatever the work
-                target_us=QUEUE_TARGET_US,
-                interval_us=QUEUE_INTERVAL_US,
+                form="none",  # what is made is kept: a long queue is work, and no overload
             )
         )
         self.pipeline = ImagePipeline(

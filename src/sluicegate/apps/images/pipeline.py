@@ -77,6 +77,10 @@ class Downloads(Protocol):
         """Download, or learn that nothing has changed."""
         ...
 
+    def requeue(self, request: Request, now_us: int) -> None:
+        """Move a waiting download to the class that its request has now."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
@@ -196,7 +200,7 @@ class ImagePipeline:
         self._clock = clock
         # Downloads and processing have deadlines of their own: no second flight beside a slow one.
         shared = CoalesceSettings(waiters_max=self.settings.waiters_max, overdue_us=0)
-        self._urls: Coalesce[UrlRecord] = Coalesce(shared)
+        self._urls: Coalesce[UrlRecord] = Coalesce(shared, downloads.requeue)
         self._variants: Coalesce[_Variant] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
         self._firsts: Coalesce[str] = Coalesce(shared, queue.requeue)
