@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,7 +55,7 @@ class Parts:
             self.processor,
             self.queue,
             self.clock,
-            settings,
+            settings or PipelineSettings(stale_s=0),  # so that a story sees each check
         )
 
     def collector(self, **settings: Any) -> Collector:
@@ -69,7 +70,13 @@ class Parts:
     def advance(self, seconds: float) -> None:
         self.clock.advance(s=seconds)
 
+    async def settle(self) -> None:
+        """Wait for the checks behind answers."""
+        while len(self.pipeline.behind):
+            await asyncio.sleep(0.01)
+
     async def close(self) -> None:
+        await self.pipeline.close()
         await self.origin.close()
         await self.contents.close()
         await self.engine.close()

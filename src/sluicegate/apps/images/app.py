@@ -54,7 +54,7 @@ _MEANINGS: Final = {
     "variant_hits": "Requests whose variant was there.",
     "processed": "Images processed.",
     "failures_cached": "Requests answered by a remembered failure.",
-    "stale": "Requests served an original whose origin could not be asked.",
+    "stale": "Requests served an original that was due for a check, or not to be checked.",
     "mended": "Damaged blobs that were made again.",
 }
 _LOOKS: Final = {

@@ -48,6 +48,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Entry
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.digest_filter import DigestFilter
+from sluicegate.policies.images.origin_caching import NO_STORE
 
 BLOBS_AT_ONCE: Final = 1 << 16
 GENERATIONS_MAX: Final = 1_000  # blobs of one content
@@ -231,11 +232,15 @@ class Collector:
     def _is_forgotten(self, record: UrlRecord, now_us: int) -> bool:
         if not record.content:
             return now_us >= record.until_us
-        if record.url.startswith(UPLOAD) or not self._keep_us:
+        if record.url.startswith(UPLOAD):
             return False
+        keep_us = self._keep_us
+        if NO_STORE in record.directives:  # its origin does not want it kept
+            keep_us = self._grace_us
         # It may have been asked for until the first request that would have had it checked.
-        asked_us = max(record.checked_us + self._fresh_us, record.until_us)
-        return now_us - asked_us >= self._keep_us
+        lifetime_us = max(self._fresh_us, record.lifetime_s * 1_000_000)
+        asked_us = max(record.checked_us + lifetime_us, record.until_us)
+        return 0 < keep_us <= now_us - asked_us
 
     async def _mark_firsts(
         self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int

@@ -5,19 +5,17 @@ A browser replaces an `<img>` that got a 503 by nothing, and never asks again. S
 a gray placeholder of the requested size. The work continues behind the answer, and the next
 request gets the image.
 
-Bounds: `ROWS_MAX` variants are compared, a placeholder has `SIDE_MAX` pixels a side, and at most
-`tasks_max` tasks continue behind answers; beyond that the work is cancelled.
+Bounds: `ROWS_MAX` variants are compared, and a placeholder has `SIDE_MAX` pixels a side.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
 import zlib
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from math import log
-from typing import Any, Final, NamedTuple, TypeVar, final
+from typing import Final, NamedTuple
 
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import NoImageError, kind_of
@@ -35,8 +33,6 @@ _EVERYWHERE: Final = ("image/jpeg", "image/png", "image/gif")  # what every clie
 _DESTINATION: Final = b"sec-fetch-dest"
 _NOT_READY: Final = (503, 504)
 _log: Final = logging.getLogger("sluicegate.images")
-
-T = TypeVar("T")
 
 
 class Fallback(NamedTuple):
@@ -120,47 +116,3 @@ def fallback_reply(fallback: Fallback, max_age_s: int) -> HttpReply:
     age_s = min(MAX_AGE_S, max_age_s)
     headers = ((b"x-image", b"fallback"), (b"cache-control", b"private, max-age=%d" % age_s))
     return HttpReply(200, fallback.data, fallback.type.encode(), headers)
-
-
-@final
-class WorkBehind:
-    """Tasks that continue after their request has an answer."""
-
-    def __init__(self, tasks_max: int) -> None:
-        self._tasks_max = tasks_max
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    async def result(self, work: Coroutine[Any, Any, T], wait_s: float) -> T | None:
-        """What the work returns or raises within this time; None if it continues."""
-        task = asyncio.get_running_loop().create_task(work)
-        try:
-            await asyncio.wait((task,), timeout=wait_s)
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if task.done():
-            return task.result()
-        self.keep(task)
-        return None
-
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """Let a task continue, if there is room for one more."""
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        if len(self._tasks) > self._tasks_max:
-            task.cancel()
-
-    async def close(self) -> None:
-        """Cancel all of them."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, SluicegateError):
-            _log.error("work behind an answer failed", exc_info=error)

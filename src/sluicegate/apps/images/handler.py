@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.fallbacks import (
-    WorkBehind,
     fallback_reply,
     find_fallback,
     is_for_page,
@@ -36,6 +35,7 @@ from sluicegate.apps.images.pipeline import (
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
+from sluicegate.apps.images.work_behind import WorkBehind
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
@@ -51,6 +51,7 @@ from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
 from sluicegate.policies.images.negotiation import best_format
+from sluicegate.policies.images.origin_caching import cache_control
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
@@ -92,8 +93,9 @@ class _Wanted(NamedTuple):
 
     spec: str
     url: str
-    accept: str
-    modified: str
+    accept: str = ""
+    modified: str = ""
+    ends_us: int = 0  # when the signature of its URL ends; 0 is never
 
 
 @final
@@ -221,13 +223,13 @@ class ImagesHandler(HttpHandler):
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """A failure of an image has a reply of its own."""
         if isinstance(error, NoImageError):
-            return failure_reply(error, self._clock.now_us(), self.settings.max_age_s)
+            return failure_reply(error, self._clock.now_us(), int(self.settings.max_age_s))
         return super().error_reply(route, error)
 
     def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         spec, _, url = request.path[len(PREFIX) :].partition("/")
-        refusal = self._check_signature(request, spec, url)
-        return refusal or self._serve(spec, url, request, by)
+        refusal, ends_us = self._check_signature(request, spec, url)
+        return refusal or self._serve(_Wanted(spec, url, ends_us=ends_us), request, by)
 
     def _foreign_image(
         self, form: ForeignForm, request: HttpRequest, by: Identity, _body: bytes
@@ -238,52 +240,54 @@ class ImagesHandler(HttpHandler):
             return self._refuse("the signature is missing or wrong")
         if not found.source:
             raise BadValue("path", request.raw_path, "end it with the URL of an image")
-        return self._serve(found.spec.canonical(), found.source, request, by)
+        return self._serve(_Wanted(found.spec.canonical(), found.source), request, by)
 
     def _serve(
-        self, spec: str, url: str, request: HttpRequest, by: Identity
+        self, wanted: _Wanted, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
         accept = request.header(ACCEPT).decode("latin-1")
         modified = request.header(LAST_MODIFIED)
         if not modified:
             now_us = self._clock.now_us()
-            state, found = self.hot.get(self._hot_key(accept, spec, url), now_us, 0.0)
+            key = self._hot_key(accept, wanted.spec, wanted.url)
+            state, found = self.hot.get(key, now_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
-                if CONDITIONS.isdisjoint(request.first):
+                if not wanted.ends_us and CONDITIONS.isdisjoint(request.first):
                     return self._hot_reply(found, request, now_us)
-                return self._reply(found, request, now_us)
-        wanted = _Wanted(spec, url, accept, modified.decode("latin-1"))
+                return self._reply(found, request, now_us, wanted.ends_us)
+        wanted = wanted._replace(accept=accept, modified=modified.decode("latin-1"))
         return self._load(wanted, request, by)
 
     async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
+        """The image; for a page what is shown in its place, if it is not ready in time."""
         work = self._ask(wanted, self._request(request, by, wanted.url))
-        if is_for_page(request):
-            return await self._load_for_page(wanted, request, work)
-        return self._reply(await work, request, self._clock.now_us())
-
-    async def _load_for_page(
-        self, wanted: _Wanted, request: HttpRequest, work: Coroutine[Any, Any, _Found]
-    ) -> HttpReply:
-        """The image, or what is shown in its place if it is not ready in time."""
+        found: _Found | None = None
+        for_page = is_for_page(request)
         try:
-            found = await self._behind.result(work, self.settings.fallback_s)
+            if for_page:
+                found = await self._behind.result(work, self.settings.fallback_s)
+            else:
+                found = await work
         except SluicegateError as error:
-            if not is_not_ready(error):
+            if not (for_page and is_not_ready(error)):
+                if isinstance(error, NoImageError):
+                    now_us = self._clock.now_us()
+                    return failure_reply(error, now_us, self._age_s(wanted.ends_us, now_us))
                 raise
-            found = None
+        now_us = self._clock.now_us()
         if found is not None:
-            return self._reply(found, request, self._clock.now_us())
+            return self._reply(found, request, now_us, wanted.ends_us)
         self.fallbacks += 1
+        maps, contents = self._pipeline.maps, self._pipeline.contents
         spec, _ = read_spec(wanted.spec, self.settings, wanted.accept)
-        fallback = await find_fallback(
-            self._pipeline.maps,
-            self._pipeline.contents,
-            normal_url(wanted.url),
-            spec,
-            wanted.accept,
-        )
-        return fallback_reply(fallback, int(self.settings.max_age_s))
+        shown = await find_fallback(maps, contents, normal_url(wanted.url), spec, wanted.accept)
+        return fallback_reply(shown, self._age_s(wanted.ends_us, now_us))
+
+    def _age_s(self, ends_us: int, now_us: int) -> int:
+        """For how long others may keep an answer to a URL that ends."""
+        age_s = int(self.settings.max_age_s)
+        return max(0, min(age_s, (ends_us - now_us) // _SECOND_US)) if ends_us else age_s
 
     async def close(self) -> None:
         """End what continues behind answers."""
@@ -302,9 +306,14 @@ class ImagesHandler(HttpHandler):
         self.hot.put(key, found, size, epoch=epoch, now_us=now_us, draw=0.0)
         return found
 
-    def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
-        age_s = self.settings.max_age_s
-        return image_reply(found.image, request, now_us, age_s, negotiated=found.negotiated)
+    def _reply(
+        self, found: _Found, request: HttpRequest, now_us: int, ends_us: int = 0
+    ) -> HttpReply:
+        image, settings = found.image, self.settings
+        fresh_s = max(0, min(int(settings.max_age_s), (image.fresh_us - now_us) // _SECOND_US))
+        left_s = max(0, (ends_us - now_us) // _SECOND_US) if ends_us else None
+        caching = cache_control(image.directives, fresh_s, int(settings.stale_s), left_s)
+        return image_reply(image, request, caching, negotiated=found.negotiated)
 
     def _hot_key(self, accept: str, spec: str, url: str) -> str:
         """The same for all who get the same bytes: browsers say the same in many ways."""
@@ -322,17 +331,20 @@ class ImagesHandler(HttpHandler):
         """Whether its URL need not be asked, and was not found changed since."""
         return now_us < found.image.fresh_us and self._pipeline.changes[found.slot] == found.change
 
-    def _check_signature(self, request: HttpRequest, spec: str, url: str) -> HttpReply | None:
+    def _check_signature(
+        self, request: HttpRequest, spec: str, url: str
+    ) -> tuple[HttpReply | None, int]:
+        """The refusal of a URL that is not signed, and when a signed one ends."""
         keys = self.settings.sign_key
         if not keys and not request.query:
-            return None
+            return None, 0
         query = query_of(request, ("sig", "expires"))
         if not keys:
-            return None
+            return None, 0
         expires = whole_of("expires", query.get("expires", "0"), 0, SECONDS_MAX)
         now_us = self._clock.now_us()
         why = refuse_signature(keys, spec, url, expires, query.get("sig", ""), now_us)
-        return self._refuse(why) if why else None
+        return (self._refuse(why) if why else None), expires * _SECOND_US
 
     def _refuse(self, why: str) -> HttpReply:
         self.unsigned += 1
@@ -358,7 +370,7 @@ class ImagesHandler(HttpHandler):
             url = text_of(found.get("url"), at(where, "url"), URL_CHARS_MAX)
             spec = text_of(found.get("spec"), at(where, "spec"), URL_CHARS_MAX)
             read_spec(spec, self.settings, accept)
-            wanted.append(_Wanted(spec, url, accept, ""))
+            wanted.append(_Wanted(spec, url, accept))
         return HttpReply(200, b"", _LINES, pieces=self._make_all(wanted, by))
 
     async def _make_all(

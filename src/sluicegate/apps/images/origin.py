@@ -11,9 +11,9 @@ Host and SNI. Redirects are followed here, each as a URL of its own, with the sa
 
 Protection is the resilience kit: `ResilientClient` (deadline, retries in a budget, a breaker and a
 throttle for each host), slots for each host and a queue for them (`origin_slots.py`), and one
-`Room` for the bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs. Nothing is
-decompressed: identity is asked for, and a body with another coding is refused, so no small body
-becomes a large one.
+`Room` for the bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs.
+Nothing is decompressed: identity is asked for, and a body with another coding is refused, so no
+small body becomes a large one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.images.origin_caching import OriginCaching, read_caching
 from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
@@ -75,8 +76,17 @@ class Download(NamedTuple):
 
     body: bytes | None
     validators: Validators
+    caching: OriginCaching | None  # None where a 304 says nothing of it
     took_us: int
     held: Held
+
+
+class _Answer(NamedTuple):
+    """The same, of one hop."""
+
+    body: bytes | None
+    validators: Validators
+    caching: OriginCaching | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,18 +157,18 @@ class Origin:
         begun_us = self._clock.now_us()
         held = Held(self.room)
         try:
-            body, validators = await self._follow(url, known, request, held)
+            answer = await self._follow(url, known, request, held)
         except BaseException as error:
             held.free()
             if isinstance(error, ImageFailure):
                 self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
             raise
-        if body is None:
+        if answer.body is None:
             self.unchanged += 1
         else:
             self.downloads += 1
-            self.bytes += len(body)
-        return Download(body, validators, self._clock.now_us() - begun_us, held)
+            self.bytes += len(answer.body)
+        return Download(*answer, self._clock.now_us() - begun_us, held)
 
     def requeue(self, request: Request, now_us: int) -> None:
         """Move a waiting download to the class that its request has now."""
@@ -176,7 +186,7 @@ class Origin:
 
     async def _follow(
         self, url: str, known: Validators | None, request: Request | None, held: Held
-    ) -> tuple[bytes | None, Validators]:
+    ) -> _Answer:
         left_us = int(self.settings.timeout_s * 1e6)
         by = Request(url) if request is None else request
         for _ in range(self.settings.redirects_max + 1):
@@ -213,7 +223,7 @@ class Origin:
 
     async def _ask(
         self, hop: Request, deadline_us: int, known: Validators | None, held: Held
-    ) -> CallResult[str | tuple[bytes | None, Validators]]:
+    ) -> CallResult[str | _Answer]:
         """One hop, within our protection: an answer, or where it is said to be."""
         return await self._client.call(
             lambda _: self._attempt(hop.key, known, deadline_us, held), hop, idempotent=True
@@ -221,7 +231,7 @@ class Origin:
 
     async def _attempt(
         self, url: str, known: Validators | None, deadline_us: int, held: Held
-    ) -> CallResult[str | tuple[bytes | None, Validators]]:
+    ) -> CallResult[str | _Answer]:
         """One request. What is the origin's failure counts for its breaker; a 404 does not."""
         refusals: list[str] = []
         _refusals.set(refusals)
@@ -251,7 +261,7 @@ class Origin:
 
     async def _send(
         self, url: str, known: Validators | None, deadline_us: int, held: Held
-    ) -> str | tuple[bytes | None, Validators]:
+    ) -> str | _Answer:
         headers: dict[str, str] = {}
         if known is not None and known.etag:
             headers["If-None-Match"] = known.etag
@@ -264,7 +274,7 @@ class Origin:
             if status in _REDIRECTS:
                 return answer.headers.get("Location", "")
             if status == 304 and known is not None:
-                return None, _validators_of(answer, known)
+                return _Answer(None, _validators_of(answer, known), _caching_of(answer, None))
             if status in _GONE:
                 raise ImageFailure(ImageErrorKind.NOT_FOUND, f"the origin answers {status}")
             if status >= 500 or status == 429:
@@ -276,7 +286,9 @@ class Origin:
                 detail = f"the body is coded ({coding[:40]!a})"
                 raise ImageFailure(ImageErrorKind.WRONG_TYPE, detail)
             body = await self._read(answer, deadline_us, held)
-            return body, _validators_of(answer, Validators())
+            return _Answer(
+                body, _validators_of(answer, Validators()), _caching_of(answer, OriginCaching())
+            )
 
     async def _read(self, answer: aiohttp.ClientResponse, deadline_us: int, held: Held) -> bytes:
         bytes_max = self.settings.bytes_max
@@ -355,6 +367,14 @@ def _validators_of(answer: aiohttp.ClientResponse, known: Validators) -> Validat
     etag = answer.headers.get("ETag", known.etag)
     modified = answer.headers.get("Last-Modified", known.last_modified)
     return Validators(etag if _is_plain(etag) else "", modified if _is_plain(modified) else "")
+
+
+def _caching_of(
+    answer: aiohttp.ClientResponse, unsaid: OriginCaching | None
+) -> OriginCaching | None:
+    """What the answer lets a cache do; `unsaid` if it has no `Cache-Control`."""
+    values = answer.headers.getall("Cache-Control", [])
+    return read_caching(", ".join(values), answer.headers.get("Age", "")) if values else unsaid
 
 
 def _is_plain(value: str) -> bool:

@@ -52,6 +52,8 @@ class ImageParts:
             clock,
             PipelineSettings(
                 fresh_s=settings.fresh_s,
+                fresh_max_s=settings.fresh_max_s,
+                stale_s=settings.stale_s,
                 recheck_s=settings.recheck_s,
                 waiters_max=settings.waiters_max,
                 lifetimes=settings.lifetimes(),
@@ -77,8 +79,7 @@ class ImageParts:
 
     async def close(self) -> None:
         """Close them, the last that was made first."""
-        if self.pipeline.looks is not None:
-            await self.pipeline.looks.close()
+        await self.pipeline.close()
         await self.processor.close()
         await self.origin.close()
         await self.contents.close()

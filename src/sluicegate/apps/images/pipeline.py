@@ -9,8 +9,10 @@
 Who asks for a URL or a variant that is under way waits for it (`policies/coalesce.py`). What an
 origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
 
-    check    `fresh_s` after the last check the origin is asked whether it changed; a caller who
-             knows of a newer Last-Modified has it asked before, but once in `recheck_s` at most
+    check    when the lifetime that the origin gave is over (`recheck_s` to `fresh_max_s`; `fresh_s`
+             if it gave none) the image is served on for `stale_s`, and the origin is asked behind
+             the answer, once however many ask. A request waits for the check where the origin
+             forbids stale answers, or its caller knows of a newer Last-Modified
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
+from sluicegate.apps.images.work_behind import WorkBehind
 from sluicegate.command_line.text import clip
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.image import (
@@ -52,6 +56,7 @@ from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
+from sluicegate.policies.images.origin_caching import UNSAID, must_check
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
@@ -61,6 +66,8 @@ ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 BULK_TRIES: Final = 8
 BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
 BULK_WAIT_US_MAX: Final = 5_000_000
+BEHIND_MAX: Final = 1_000  # checks behind answers; beyond that, the next request begins one
+BEHIND_US: Final = 60_000_000  # for one of them, the wait for a slot included
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
 T = TypeVar("T")
@@ -87,6 +94,8 @@ class PipelineSettings:
     """When origins are asked again, and what is remembered."""
 
     fresh_s: float = 3_600.0
+    fresh_max_s: float = 86_400.0
+    stale_s: float = 86_400.0
     recheck_s: float = 1.0
     waiters_max: int = 20_000
     near: str = "off"  # what is done with originals that look alike: "report", or "share" variants
@@ -107,6 +116,7 @@ class Image(NamedTuple):
     took_us: int  # to process it, once
     original: str
     spec: str
+    directives: str = ""  # of the origin's Cache-Control
 
 
 class _Variant(NamedTuple):
@@ -143,7 +153,7 @@ class PipelineCounts:
     processed: int = 0
     failures_cached: int = 0  # answers from a remembered failure
     failures: int = 0
-    stale: int = 0  # served since the origin could not be asked
+    stale: int = 0  # served although due, or since the origin could not be asked
     mended: int = 0
     process_us: int = 0
     saved_us: int = 0  # of processing
@@ -204,6 +214,7 @@ class ImagePipeline:
         self._variants: Coalesce[_Variant] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
         self._firsts: Coalesce[str] = Coalesce(shared, queue.requeue)
+        self.behind = WorkBehind(BEHIND_MAX)
         near = self.settings.near
         self.looks: Looks | None = None
         if near != "off":
@@ -249,6 +260,12 @@ class ImagePipeline:
             await self.maps.swap_variant(image.original, record, kept)
         return text
 
+    async def close(self) -> None:
+        """End checks behind answers, and looks."""
+        await self.behind.close()
+        if self.looks is not None:
+            await self.looks.close()
+
     def sharing(self) -> dict[str, CoalesceStats]:
         """Who waits for a download or a variant that another one asked for."""
         return {"urls": self._urls.stats(), "variants": self._variants.stats()}
@@ -279,7 +296,13 @@ class ImagePipeline:
         url = normal_url(url)
         record = await self.maps.url(url)
         now_us = self._clock.now_us()
-        if record is None or force or not self._is_fresh(record, now_us, modified):
+        stale = False
+        if record is not None and not force and self._is_fresh(record, now_us, modified):
+            self.counts.fresh += 1
+        elif record is not None and not force and self._may_show(record, now_us, modified):
+            stale = True
+            self._check_behind(url, request, now_us)
+        else:
             if url.startswith(UPLOAD):
                 if record is not None:
                     raise Unavailable("the blob store", "this upload is missing or damaged")
@@ -289,14 +312,42 @@ class ImagePipeline:
             record = await self._urls.share(
                 key, request, self._clock, lambda flight: self._check(url, flight.request, force)
             )
-        else:
-            self.counts.fresh += 1
         if not record.content:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
-        if record.failure:
-            self.counts.stale += 1
+        self.counts.stale += stale or bool(record.failure)
         return record
+
+    def _may_show(self, record: UrlRecord, now_us: int, modified: str) -> bool:
+        """Whether what is due for a check is shown at once, and checked behind the answer."""
+        if not record.content or record.url.startswith(UPLOAD):
+            return False
+        if modified and is_newer(modified, record):
+            return False
+        if record.failure:  # its origin did not answer the last time
+            return True
+        if must_check(record.directives):
+            return False
+        due_us = record.checked_us + self._lifetime_us(record)
+        return now_us - due_us < self.settings.stale_s * 1e6
+
+    def _check_behind(self, url: str, request: Request, now_us: int) -> None:
+        """Ask the origin while the caller has its answer; one check for each URL."""
+        if self._urls.leader(url) is not None:
+            return
+        by = Request(url, caller=request.caller, criticality=Criticality.BEST_EFFORT)
+        by.deadline_us = now_us + BEHIND_US
+        self.behind.start(
+            self._urls.share(
+                url, by, self._clock, lambda flight: self._check(url, flight.request, False)
+            )
+        )
+
+    def _lifetime_us(self, record: UrlRecord) -> int:
+        """For how long a check is good."""
+        if record.lifetime_s == UNSAID:
+            return int(self.settings.fresh_s * 1e6)
+        return int(max(record.lifetime_s, self.settings.recheck_s) * 1e6)
 
     def _is_fresh(self, record: UrlRecord, now_us: int, modified: str) -> bool:
         if record.failure in OF_BOUNDS and record.checked_us < self.bounds_since_us:
@@ -308,7 +359,7 @@ class ImagePipeline:
         age_us = now_us - record.checked_us
         if modified and is_newer(modified, record) and age_us >= self.settings.recheck_s * 1e6:
             return False
-        return age_us < self.settings.fresh_s * 1e6
+        return age_us < self._lifetime_us(record)
 
     async def _check(self, url: str, request: Request, force: bool) -> UrlRecord:
         """Ask the origin, and remember what it says."""
@@ -340,11 +391,15 @@ class ImagePipeline:
         self, url: str, before: UrlRecord | None, download: Download, force: bool
     ) -> UrlRecord:
         now_us = self._clock.now_us()
-        validators = download.validators
+        validators, caching = download.validators, download.caching
+        if caching is not None:
+            most_s = int(self.settings.fresh_max_s)
+            caching = caching._replace(lifetime_s=min(caching.lifetime_s, most_s))
         if download.body is None:
             assert before is not None
             self.counts.unchanged += 1
-            return before._replace(
+            record = before if caching is None else before._replace(**caching._asdict())
+            return record._replace(
                 **validators._asdict(), checked_us=now_us, failure="", detail="", until_us=0
             )
         self.counts.downloads += 1
@@ -361,7 +416,8 @@ class ImagePipeline:
         if content.known and not force:
             self.counts.duplicates += 1
             self.counts.saved_bytes += content.size
-        return UrlRecord(url, content.digest, *validators, now_us, changed_us)
+        record = UrlRecord(url, content.digest, *validators, now_us, changed_us)
+        return record if caching is None else record._replace(**caching._asdict())
 
     def _failed(self, url: str, before: UrlRecord | None, error: ImageFailure) -> UrlRecord:
         """A failure that passes leaves what there was; one that stays replaces it."""
@@ -427,12 +483,13 @@ class ImagePipeline:
             record.took_us,
             original,
             text,
+            url.directives,
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:
         """Until when it is as it is without being asked again."""
         since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
-        return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
+        return max(since_us + self._lifetime_us(url), url.until_us)
 
     def _holds(self, record: VariantRecord | None) -> bool:
         """Whether it says what comes of a variant, and not that a failure is over."""

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import encode_json, parse_object
 
-VERSION: Final = 1
+VERSION: Final = 2
+_OLDEST: Final = 1  # that is read: it lacks fields that have defaults
 LIVE: Final = "live"
 CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
 GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
@@ -33,6 +34,8 @@ class UrlRecord(NamedTuple):
     failure: str = ""  # the kind; empty is none
     detail: str = ""
     until_us: int = 0  # that the failure holds
+    lifetime_s: int = -1  # that the origin said, within our bound; -1 is none
+    directives: str = ""  # of its Cache-Control (`policies/images/origin_caching.py`)
 
 
 class ContentRecord(NamedTuple):
@@ -98,7 +101,7 @@ def decode(kind: type[R], data: bytes) -> R:
     """The record that was stored."""
     fields = parse_object(data, "the stored record")
     version = fields.pop("v", None)
-    if version != VERSION:
-        remedy = f"this build reads version {VERSION}: start the build that wrote it"
+    if version not in range(_OLDEST, VERSION + 1):
+        remedy = f"this build reads up to version {VERSION}: start the build that wrote it"
         raise BadValue("the stored record's version", version, remedy)
     return kind(**fields)

@@ -122,6 +122,14 @@ class MemoryFlags(SettingsBase):
     fresh_s: Annotated[
         float, Setting("ask an origin after so long whether an image changed", seconds(0, _YEARS_S))
     ] = 3_600.0
+    fresh_max_s: Annotated[
+        float,
+        Setting("longest time for which an origin's max-age is honored", seconds(0, _YEARS_S)),
+    ] = _DAY_S
+    stale_s: Annotated[
+        float,
+        Setting("serve an image this long after it is due, and check behind", seconds(0, _YEARS_S)),
+    ] = _DAY_S
     recheck_s: Annotated[
         float,
         Setting("ask it at most so often for callers who know of a newer version", seconds(0, 600)),
