@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sluicegate.apps.images.collect import Collector
-from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.contents import Contents, blob_name
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import Image, ImagePipeline, PipelineSettings
@@ -66,6 +66,12 @@ class Parts:
 
     async def image(self, url: str, width: int = 16, modified: str = "") -> Image:
         return await self.pipeline.image(url, sized(width), Request(url), modified)
+
+    async def blob_of(self, digest: str) -> str:
+        """The name of the blob that a content has now."""
+        record = (await self.maps.content(digest)).record
+        assert record is not None
+        return blob_name(digest, record.generation)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(s=seconds)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from sluicegate.apps.images.contents import Contents, blob_name
+from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
 from sluicegate.apps.images.pipeline import (
     BULK_TRIES,
@@ -220,7 +220,7 @@ def test_an_original_is_in_memory_for_its_next_sizes_and_so_many_bytes_are(tmp_p
             await parts.image(server.url("/0.png"), 40)
             assert len(read) == 1
             # What is no longer stored is not made of what is remembered.
-            await parts.contents.delete(blob_name(read[0], 0))
+            await parts.contents.delete(await parts.blob_of(read[0]))
             await parts.maps.swap_content(read[0], (await parts.maps.content(read[0])).raw, None)
             asked = server.asked["/0.png"]
             assert (await parts.image(server.url("/0.png"), 44)).data

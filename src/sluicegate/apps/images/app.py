@@ -6,6 +6,7 @@ Nothing here decides or speaks a protocol.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
@@ -29,6 +30,7 @@ from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
@@ -43,6 +45,7 @@ LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --ali
 GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
+_log: Final = logging.getLogger("sluicegate.images")
 _MEANINGS: Final = {
     "requests": "Images asked for, but for those served from memory.",
     "fresh": "Requests whose URL needed no check.",
@@ -348,7 +351,10 @@ class ImagesApp(App[ImagesSettings]):
     async def _collect(self) -> None:
         while True:
             await asyncio.sleep(self.settings.collect_every_s)
-            self.collected = await self.parts.collector().collect()
+            try:
+                self.collected = await self.parts.collector().collect()
+            except Unavailable as error:  # another process collects, or a store is away
+                _log.warning("%s", error)
 
 
 def _as_made(variant: StoredVariant) -> str:

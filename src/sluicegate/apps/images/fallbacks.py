@@ -35,7 +35,7 @@ _NOT_READY: Final = (503, 504)
 _log: Final = logging.getLogger("sluicegate.images")
 
 
-class Fallback(NamedTuple):
+class FallbackImage(NamedTuple):
     """Bytes and media type of what is shown instead."""
 
     data: bytes
@@ -65,7 +65,7 @@ def is_not_ready(error: SluicegateError) -> bool:
 
 async def find_fallback(
     maps: ImageMaps, contents: Contents, url: str, spec: ImageSpec, accept: str
-) -> Fallback:
+) -> FallbackImage:
     """The nearest variant that is stored, else a placeholder; an unavailable store is no error."""
     try:
         record = await maps.url(url)
@@ -76,10 +76,10 @@ async def find_fallback(
             for found in nearest(usable, spec)[:2]:
                 data = await contents.read(found.content, found.generation, found.size)
                 if data is not None:
-                    return Fallback(data, found.type)
+                    return FallbackImage(data, found.type)
     except SluicegateError as error:
         _log.warning("no fallback for %s: %s", url, error)
-    return Fallback(gray_png(spec.width, spec.height), "image/png")
+    return FallbackImage(gray_png(spec.width, spec.height), "image/png")
 
 
 def nearest(variants: Iterable[VariantRecord], spec: ImageSpec) -> list[VariantRecord]:
@@ -111,7 +111,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + check
 
 
-def fallback_reply(fallback: Fallback, max_age_s: int) -> HttpReply:
+def fallback_reply(fallback: FallbackImage, max_age_s: int) -> HttpReply:
     """The reply: for this client alone, and for seconds."""
     age_s = min(MAX_AGE_S, max_age_s)
     headers = ((b"x-image", b"fallback"), (b"cache-control", b"private, max-age=%d" % age_s))

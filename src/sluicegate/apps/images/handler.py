@@ -50,8 +50,8 @@ from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
+from sluicegate.policies.images.cache_control import cache_control
 from sluicegate.policies.images.negotiation import best_format
-from sluicegate.policies.images.origin_caching import cache_control
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import final
 
 from sluicegate.apps.images.collect import Collector, Progress, no_progress
@@ -75,6 +77,7 @@ class ImageParts:
             keep_s=self.settings.keep_s,
             marks_bytes_max=self.settings.collect_bytes_max,
             progress=progress,
+            holder=f"{socket.gethostname()}:{os.getpid()}",
         )
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, Protocol, TypeVar, final
 
-from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.contents import Content, Contents
 from sluicegate.apps.images.failures import (
     OF_BOUNDS,
     FailureLifetimes,
@@ -56,7 +56,7 @@ from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
-from sluicegate.policies.images.origin_caching import UNSAID, must_check
+from sluicegate.policies.images.cache_control import UNSAID, must_check
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
@@ -275,18 +275,21 @@ class ImagePipeline:
         if sniff_image(data[:HEAD_BYTES]) is None:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         self.counts.uploads += 1
-        content = await self.contents.store(data)
+        now_us = self._clock.now_us()
+
+        async def put(content: Content) -> None:
+            name = UPLOAD + content.digest
+            await self.maps.put_url(
+                UrlRecord(name, content.digest, checked_us=now_us, changed_us=now_us)
+            )
+
+        content = await self.contents.refer(data, put)
         self.contents.keep(content.digest, data)
         if content.known and await self.contents.read(*content[:3]) is None:
-            content = await self.contents.store(data, again=True)
+            content = await self.contents.refer(data, put, again=True)
         if content.known:
             self.counts.duplicates += 1
             self.counts.saved_bytes += len(data)
-        now_us = self._clock.now_us()
-        name = UPLOAD + content.digest
-        await self.maps.put_url(
-            UrlRecord(name, content.digest, checked_us=now_us, changed_us=now_us)
-        )
         return ImageUpload(content.digest, content.size, content.known)
 
     # URLs.
@@ -383,6 +386,14 @@ class ImagePipeline:
             finally:
                 download.held.free()
         await self.maps.put_url(record)
+        if record.content and not await self.contents.take_up(record.content):
+            # It was collected before this entry pointed to it.
+            if not force:
+                return await self._check(url, request, True)
+            if not record.failure:
+                raise Unavailable("the blob store", "what is written to it is collected at once")
+            record = record._replace(content="")
+            await self.maps.put_url(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1
         return record
@@ -551,15 +562,18 @@ class ImagePipeline:
                 text, engine, at_us=now_us, failure=error.kind, detail=error.detail,
                 until_us=until,
             )  # fmt: skip
+            await self.maps.put_variant(original, record)
         else:
-            now_us = self._clock.now_us()
             data = made.data
-            content = await self.contents.store(data, again=again)
-            record = VariantRecord(
-                text, engine, content.digest, content.generation, content.size,
-                made.media_type, made.width, made.height, took_us, now_us,
-            )  # fmt: skip
-        await self.maps.put_variant(original, record)
+            shape = made.media_type, made.width, made.height, took_us, self._clock.now_us()
+
+            async def put(content: Content) -> None:
+                await self.maps.put_variant(
+                    original, VariantRecord(text, engine, *content[:3], *shape)
+                )
+
+            content = await self.contents.refer(data, put, again=again)
+            record = VariantRecord(text, engine, *content[:3], *shape)
         return _Variant(record, data)
 
     async def _process(

@@ -14,6 +14,7 @@ from sluicegate.wire.json_objects import encode_json, parse_object
 
 VERSION: Final = 2
 _OLDEST: Final = 1  # that is read: it lacks fields that have defaults
+WRITING: Final = "writing"  # its blob may be there or not
 LIVE: Final = "live"
 CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
 GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
@@ -35,16 +36,17 @@ class UrlRecord(NamedTuple):
     detail: str = ""
     until_us: int = 0  # that the failure holds
     lifetime_s: int = -1  # that the origin said, within our bound; -1 is none
-    directives: str = ""  # of its Cache-Control (`policies/images/origin_caching.py`)
+    directives: str = ""  # of its Cache-Control (`policies/images/cache_control.py`)
 
 
 class ContentRecord(NamedTuple):
-    """Digest to stored bytes. A later `generation` of the same bytes has a blob of another name."""
+    """Digest to stored bytes. Each `generation` has a blob of another name, and is never reused."""
 
     state: str
     size: int
     generation: int = 0
     since_us: int = 0
+    run: int = 0  # the collection that may remove it, if it is condemned
 
 
 class VariantRecord(NamedTuple):
@@ -85,8 +87,18 @@ class BoundsRecord(NamedTuple):
     since_us: int
 
 
-Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord"
-R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord, BoundsRecord)
+class LeaseRecord(NamedTuple):
+    """Who collects, until when, and the number of its run, which no later run has."""
+
+    run: int
+    holder: str = ""
+    until_us: int = 0
+
+
+Record: TypeAlias = (
+    "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord | LeaseRecord"
+)
+R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord, BoundsRecord, LeaseRecord)
 
 
 def encode(record: Record) -> bytes:

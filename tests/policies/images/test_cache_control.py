@@ -1,10 +1,10 @@
-"""Origin caching: what `Cache-Control` says, and what an answer says in turn."""
+"""Cache control: what `Cache-Control` says, and what an answer says in turn."""
 
 from __future__ import annotations
 
 import pytest
 
-from sluicegate.policies.images.origin_caching import (
+from sluicegate.policies.images.cache_control import (
     OriginCaching,
     cache_control,
     must_check,

@@ -1,4 +1,4 @@
-"""Origin caching: how long an origin lets a shared cache keep an image. Pure.
+"""Cache control: how long an origin lets a shared cache keep an image. Pure.
 
 Source: RFC 9111, 5.2.2. `s-maxage` precedes `max-age`, and `Age` is taken off either. A qualified
 `no-cache="field"` or `private="field"` counts as the whole directive, as the RFC permits. What
