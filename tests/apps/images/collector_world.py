@@ -2,7 +2,7 @@
 
 Each call of the engine or the blob store is a step. Between two steps any other process may run,
 for as long as the seed says, or the process is killed. Then a put or a delete that was on its way
-may still arrive, at any time. Each process has a clock of its own, which jumps.
+may still arrive, at any time. Each process has a separate clock, which jumps.
 
 The law: an entry whose writer has returned refers to a content whose blob is there, as long as the
 entry is there. It is checked after each step.
@@ -60,7 +60,7 @@ def step() -> Generator[None, None, None]:
 
 
 class World:
-    """The stores, and what has to be there."""
+    """The stores, the processes and the acknowledged entries."""
 
     def __init__(
         self, seed: int, *, swaps: bool = True, reuses: bool = False, checks: bool = True
@@ -113,7 +113,7 @@ class World:
         self.check()
 
     def _turn(self, processes: list[Process]) -> None:
-        """One process runs, often for long while all others stand still."""
+        """One process runs, often for many steps while all others pause."""
         chance = self.chance
         at = chance.randrange(len(processes))
         for _ in range(chance.choice((1, 1, 2, 5, 60))):

@@ -2,8 +2,8 @@
 
     crashes.py FOLDER SEED [ENGINE BLOBS]
 
-Several may work on the same stores, each with a clock of its own. What one acknowledged it prints,
-a line each, before it does the next thing.
+Several may work on the same stores, each with a separate clock. Each prints a line for every
+acknowledgement before it continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.apps.images.service_parts import parts_of
 
 
 class SlowBlobs:
-    """A blob store whose writes take time, so that a kill comes before, amid and after them."""
+    """A blob store whose writes take time, so that a kill comes before, during and after them."""
 
     def __init__(self, inner: BlobStore, chance: random.Random) -> None:
         self._inner = inner

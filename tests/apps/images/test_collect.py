@@ -176,7 +176,7 @@ def test_content_of_killed_writer_goes_after_grace(tmp_path: Path) -> None:
 
 
 def test_entry_of_content_that_was_collected_is_downloaded_again(tmp_path: Path) -> None:
-    """The origin says that nothing has changed, and two collections ran since it was asked."""
+    """The origin answers 304, and two collections ran during the check."""
 
     async def story(server: OriginServer, parts: Parts) -> None:
         server.pages["/a"] = Page(picture(1), headers={"ETag": '"a"'})

@@ -35,7 +35,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 class Fleet:
-    """The processes, and what they said."""
+    """The processes and their logs."""
 
     def __init__(self, folder: Path, seed: int, *stores: str) -> None:
         self._folder, self._seed, self._stores = folder, seed, stores

@@ -9,10 +9,10 @@ all contents twice, and through all that refers to them in between:
     sweep   what is not marked: live is condemned, and condemned with the number of this run is
             gone, its blob deleted, its record forgotten; condemned and marked is live again
 
-Each of these is a compare-and-swap. Whoever refers to a content writes the entry first and checks
-the record afterwards (`contents.py`). So an entry that the marks missed was written after the
-stamp, and its writer has changed the record, or finds it gone and stores the content again. That
-holds for several collectors, for processes that stand still for any time between two steps, and
+Each of these is a compare-and-swap. A writer that refers to a content writes the entry first and
+checks the record afterwards (`contents.py`). So an entry that the marks missed was written after
+the stamp, and its writer changes the record, or finds it gone and stores the content again. The
+rule holds for several collectors, for processes that pause for any time between two steps, and
 for clocks that differ.
 
 A blob that its record does not name belongs to no writer: the record names a generation before its

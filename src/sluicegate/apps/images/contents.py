@@ -1,9 +1,9 @@
 """Contents: bytes stored once under the digest of what they are, and verified when they are read.
 
-A record says that a blob is being written before it is there, then that it is live. An entry that
+A record is `writing` before its blob is there, and `live` afterwards. An entry that
 refers to a content is written, and then the record is checked (`refer`). So a killed process leaves
 a blob too many and never an acknowledged reference to nothing. Blobs are created and not
-overwritten; only what is found damaged is written again.
+overwritten, except damaged ones.
 
 Collection (`collect.py`) runs beside writers, in other processes too. Every step is a
 compare-and-swap of the record:
@@ -15,7 +15,7 @@ compare-and-swap of the record:
     gone        as none: its blob may vanish at any moment
 
 A generation is never reused (`ImageMaps.new_generation`), so a delete that comes late never meets
-the blob of a live content, however late. No step depends on a clock: the grace period of collection
+the blob of a live content. No step depends on a clock: the grace period of collection
 only spares work.
 
 Originals that were stored or verified lately are in memory, so many bytes of them: who shows an
@@ -58,10 +58,10 @@ T = TypeVar("T")
 
 
 class BlobCall(Protocol):
-    """What makes a call of a blob store, which waits."""
+    """Makes a blocking call of a blob store."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Return what the call returns."""
+        """Return the result of the call."""
         ...
 
 

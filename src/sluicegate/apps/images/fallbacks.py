@@ -1,6 +1,6 @@
-"""Fallbacks: what a page shows in place of an image that is not ready in time.
+"""Fallbacks: images for a page whose own image is not ready in time.
 
-A browser replaces an `<img>` that got a 503 by nothing, and never asks again. So a request for an
+A browser shows nothing for an `<img>` that got a 503, and does not retry. So a request for an
 `<img>` waits `--fallback-s`, then gets the nearest variant of the same original that is stored, or
 a gray placeholder of the requested size. The work continues behind the answer, and the next
 request gets the image.
@@ -36,7 +36,7 @@ _log: Final = logging.getLogger("sluicegate.images")
 
 
 class FallbackImage(NamedTuple):
-    """Bytes and media type of what is shown instead."""
+    """Bytes and media type of an image that is shown instead."""
 
     data: bytes
     type: str

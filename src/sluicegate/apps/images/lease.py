@@ -1,8 +1,8 @@
-"""Lease: one process collects at a time, and each run has a number of its own.
+"""Lease: one process collects at a time, and each run has a unique number.
 
 The lease is a record that is swapped: taken when it is over, renewed by its holder, given back at
 the end. Each time it is taken its number rises by one, and a run removes only what it has marked
-with this number itself. So a holder that stood still, or whose clock is wrong, does work twice, but
+with this number itself. So a holder that paused, or whose clock is wrong, duplicates work, but
 removes nothing that is referred to (`collect.py`).
 """
 
@@ -15,7 +15,7 @@ from sluicegate.apps.images.records import LeaseRecord, encode
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 
-LEASE_US: Final = 30_000_000  # a killed collector keeps others waiting for so long
+LEASE_US: Final = 30_000_000  # how long a killed collector blocks the others
 RENEW_US: Final = LEASE_US // 3
 WHAT: Final = "the collection"
 

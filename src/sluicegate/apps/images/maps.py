@@ -73,7 +73,7 @@ class ImageMaps:
         return _decoded(VariantRecord, await self.read(VARIANTS, place))
 
     async def variants(self, original: str, rows_max: int) -> list[VariantRecord]:
-        """What is known of the variants of this original, at most so many."""
+        """Return the records of at most `rows_max` variants of this original."""
         span = KeyRange(rows_max=rows_max)
         page = await settled(self.engine.scan(VARIANTS, bytes.fromhex(original), span))
         return [decode(VariantRecord, value) for _, value in page.rows]

@@ -193,7 +193,7 @@ class Origin:
             hop = self._hop(check_url(url))
             slot = await self.slots.enter(hop.shard, by)
             begun_us = self._clock.now_us()
-            # What waited for a slot is no fault of the origin, and neither is a caller's hurry.
+            # The time in the queue and a caller's short deadline are not the origin's fault.
             hop.deadline_us, hop.criticality = begun_us + left_us, by.criticality
             outcome = Outcome.IGNORE
             try:
@@ -213,7 +213,7 @@ class Origin:
         )
 
     def _hop(self, url: str) -> Request:
-        """One URL to be asked; its shard is the host. Raise `ImageFailure` if it must not be."""
+        """Return the request for one URL, by host; raise `ImageFailure` if it is forbidden."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
         refusal = self._rules.refuse_host(host)
@@ -224,7 +224,7 @@ class Origin:
     async def _ask(
         self, hop: Request, deadline_us: int, known: Validators | None, held: Held
     ) -> CallResult[str | _Answer]:
-        """One hop, within our protection: an answer, or where it is said to be."""
+        """Send one hop, within our protection: return an answer, or the target of a redirect."""
         return await self._client.call(
             lambda _: self._attempt(hop.key, known, deadline_us, held), hop, idempotent=True
         )
@@ -372,7 +372,7 @@ def _validators_of(answer: aiohttp.ClientResponse, known: Validators) -> Validat
 def _caching_of(
     answer: aiohttp.ClientResponse, unsaid: OriginCaching | None
 ) -> OriginCaching | None:
-    """What the answer lets a cache do; `unsaid` if it has no `Cache-Control`."""
+    """Return the caching that the answer permits; `unsaid` without `Cache-Control`."""
     values = answer.headers.getall("Cache-Control", [])
     return read_caching(", ".join(values), answer.headers.get("Age", "")) if values else unsaid
 

@@ -1,8 +1,8 @@
-"""Origin slots: how many downloads are in flight from one host and from all, and who is next.
+"""Origin slots: downloads in flight from one host and from all hosts, and the queues for them.
 
 A download takes a slot of its host, then one of the pool. Where none is free it waits until its
 deadline, by criticality and then in order of arrival, in a queue of `policies/queue` without a rule
-that sheds: a page asks for all its pictures at once, and what was downloaded is kept.
+that sheds: a page requests all its pictures at once, and each download is stored.
 
 Bounds: for each host `QueueSettings.length_max` and `bytes_max`, where each waiting download counts
 with its URL; the least critical is rejected first. A host has a queue only while it has a download,
@@ -21,7 +21,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.codel import SPAN_US_MAX
 from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
 
-# A waiting request leaves at its own deadline; the timer only frees what nobody waits for.
+# A waiting request leaves at its own deadline; the timer only frees abandoned entries.
 _SWEEP_US: Final = 100_000
 
 

@@ -42,7 +42,7 @@ class ImageParts:
                 places=settings.processes,
                 length_max=settings.queue_max,
                 wait_us_max=int(settings.queue_wait_s * 1e6),
-                form="none",  # what is made is kept: a long queue is work, and no overload
+                form="none",  # results are stored, so a long queue is no overload
             )
         )
         self.pipeline = ImagePipeline(

@@ -10,9 +10,9 @@ Who asks for a URL or a variant that is under way waits for it (`policies/coales
 origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
 
     check    when the lifetime that the origin gave is over (`recheck_s` to `fresh_max_s`; `fresh_s`
-             if it gave none) the image is served on for `stale_s`, and the origin is asked behind
-             the answer, once however many ask. A request waits for the check where the origin
-             forbids stale answers, or its caller knows of a newer Last-Modified
+             if it gave none) the image is served for `stale_s` more, and one check runs behind the
+             answer. A request waits for the check if the origin forbids stale answers, or its
+             caller knows of a newer Last-Modified
 """
 
 from __future__ import annotations

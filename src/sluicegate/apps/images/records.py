@@ -88,7 +88,7 @@ class BoundsRecord(NamedTuple):
 
 
 class LeaseRecord(NamedTuple):
-    """Who collects, until when, and the number of its run, which no later run has."""
+    """The collector, the end of its lease, and the number of its run, which is not reused."""
 
     run: int
     holder: str = ""

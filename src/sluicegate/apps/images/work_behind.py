@@ -29,7 +29,7 @@ class WorkBehind:
         return len(self._tasks)
 
     async def result(self, work: Coroutine[Any, Any, T], wait_s: float) -> T | None:
-        """What the work returns or raises within this time; None if it continues."""
+        """Return the result of the work within this time; None if the work continues."""
         task = asyncio.get_running_loop().create_task(work)
         try:
             await asyncio.wait((task,), timeout=wait_s)

@@ -1,8 +1,8 @@
 """Cache control: how long an origin lets a shared cache keep an image. Pure.
 
 Source: RFC 9111, 5.2.2. `s-maxage` precedes `max-age`, and `Age` is taken off either. A qualified
-`no-cache="field"` or `private="field"` counts as the whole directive, as the RFC permits. What
-cannot be read is not there. The caller holds the lifetime to its own bounds.
+`no-cache="field"` or `private="field"` counts as the whole directive, as the RFC permits. An
+unreadable value is ignored. The caller holds the lifetime to its own bounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OriginCaching(NamedTuple):
 
 
 def read_caching(cache_control: str, age: str = "") -> OriginCaching:
-    """What these headers let a shared cache do."""
+    """Return the caching that these headers permit a shared cache."""
     found = {
         name: (value or "").strip('"')
         for name, value in _PART.findall(cache_control[:CHARS_MAX].lower())
@@ -48,12 +48,12 @@ def read_caching(cache_control: str, age: str = "") -> OriginCaching:
 
 
 def must_check(directives: str) -> bool:
-    """Whether an image must not be shown before its origin was asked."""
+    """Whether an image must be checked before it is shown."""
     return not {NO_STORE, NO_CACHE, MUST_REVALIDATE}.isdisjoint(directives.split())
 
 
 def cache_control(directives: str, fresh_s: int, stale_s: int, left_s: int | None = None) -> bytes:
-    """`Cache-Control` of an answer that is fresh and then stale for so long.
+    """Return the `Cache-Control` of an answer that is fresh, then stale, for these times.
 
     `left_s` bounds all of it, where the URL itself ends.
     """
