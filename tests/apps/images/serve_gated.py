@@ -38,5 +38,5 @@ def open_processor(settings: ImagesSettings) -> GatedProcessor:
 
 
 if __name__ == "__main__":
-    processors.open_processor = open_processor  # type: ignore[assignment]
+    processors.open_processor = open_processor
     sys.exit(main(["images", *sys.argv[1:]]))

@@ -194,7 +194,7 @@ def test_entry_of_content_that_was_collected_is_downloaded_again(tmp_path: Path)
             await collect_for_long(parts)
             return download
 
-        parts.pipeline._downloads.fetch = collected_meanwhile  # type: ignore[method-assign]
+        parts.pipeline._downloads.fetch = collected_meanwhile  # type: ignore[method-assign, assignment]
         assert (await parts.image(url)).data == first.data
         assert server.asked["/a"] == 3
         assert (await parts.collector().check()).errors == []

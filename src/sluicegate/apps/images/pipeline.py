@@ -565,15 +565,20 @@ class ImagePipeline:
             await self.maps.put_variant(original, record)
         else:
             data = made.data
-            shape = made.media_type, made.width, made.height, took_us, self._clock.now_us()
+            plain = VariantRecord(
+                text, engine, type=made.media_type, width=made.width, height=made.height,
+                took_us=took_us, at_us=self._clock.now_us(),
+            )  # fmt: skip
 
-            async def put(content: Content) -> None:
-                await self.maps.put_variant(
-                    original, VariantRecord(text, engine, *content[:3], *shape)
+            def of(content: Content) -> VariantRecord:
+                digest, generation, size, _ = content
+                return plain._replace(content=digest, generation=generation, size=size)
+
+            record = of(
+                await self.contents.refer(
+                    data, lambda content: self.maps.put_variant(original, of(content)), again=again
                 )
-
-            content = await self.contents.refer(data, put, again=again)
-            record = VariantRecord(text, engine, *content[:3], *shape)
+            )
         return _Variant(record, data)
 
     async def _process(
