@@ -316,7 +316,7 @@ def test_it_ends_in_order_and_comes_back_with_all_it_had(
     checked = command("gc", "--check", *stores(tmp_path))
     assert checked.returncode == 0, checked.stderr
     assert b"0 errors" in checked.stdout
-    (blob, *_) = [one for one in (tmp_path / "blobs").rglob("*") if len(one.name) == 64]
+    (blob, *_) = [one for one in (tmp_path / "blobs").rglob("*") if len(one.stem) == 64]
     blob.write_bytes(b"damaged")
     checked = command("gc", "--check", *stores(tmp_path))
     assert checked.returncode == 1
