@@ -48,6 +48,7 @@ class Fleet:
         seed = str(self._seed * 100 + self._started)
         command = [sys.executable, "-m", "tests.apps.images.crashes", str(self._folder), seed]
         self._started += 1
+        log.touch()  # a process that is killed at once has no log of its own
         self.logs.append(log)
         return Child("images", [*command, *self._stores], log)
 
