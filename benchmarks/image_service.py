@@ -382,7 +382,7 @@ def catalogue_weeks(folder: Path, urls: int, calls: int, bars: Bars, html: str) 
         bars.check(new <= calls // 200, f"warm: {new:,} pairs are new (at most {calls // 200:,})")
         bars.check(made == new, f"warm: {made:,} processed, {new:,} pairs are new")
         bars.check(made < calls / 100, f"that is {made / calls:.2%} of the calls (bar: 1%)")
-        stored = [one.name for one in (folder / "blobs").rglob("*") if len(one.name) == 64]
+        stored = [one.name for one in (folder / "blobs").rglob("*") if len(one.stem) == 64]
         digests = {sha256(catalogue.photo(one)).hexdigest() for one, _ in catalogue.pairs}
         twice = len(stored) - len(set(stored))
         bars.check(digests <= set(stored) and not twice, "each distinct content is stored once")

@@ -1,8 +1,9 @@
 """A child that is killed in the middle of everything: it serves, collects and uploads, for ever.
 
-    crashes.py FOLDER SEED
+    crashes.py FOLDER SEED [ENGINE BLOBS]
 
-What it acknowledged it prints, a line each, before it does the next thing.
+Several may work on the same stores, each with a separate clock. Each prints a line for every
+acknowledgement before it continues.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import asyncio
 import random
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sluicegate.apps.images.collect import PREFIXES
 from sluicegate.apps.images.contents import Contents
 from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.stores.blob_stores import open_blobs
 from tests.apps.images.origin_server import OriginServer, Page
@@ -24,7 +28,7 @@ from tests.apps.images.service_parts import parts_of
 
 
 class SlowBlobs:
-    """A blob store whose puts take time, so that a kill comes before, amid and after them."""
+    """A blob store whose writes take time, so that a kill comes before, during and after them."""
 
     def __init__(self, inner: BlobStore, chance: random.Random) -> None:
         self._inner = inner
@@ -37,15 +41,21 @@ class SlowBlobs:
         finally:
             time.sleep(self._chance.random() * 0.02)
 
+    def delete(self, name: str) -> None:
+        time.sleep(self._chance.random() * 0.02)
+        self._inner.delete(name)
+        time.sleep(self._chance.random() * 0.02)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-async def main(folder: Path, seed: int) -> None:
+async def main(folder: Path, seed: int, engine: str = "", blobs: str = "") -> None:
     chance = random.Random(seed)
-    async with OriginServer() as server, parts_of(folder, engine=f"lmdb:{folder}/kv") as parts:
+    engine = engine or f"lmdb:{folder}/kv"
+    async with OriginServer() as server, parts_of(folder, engine=engine) as parts:
         parts.clock.advance(s=seed)
-        slow: Any = SlowBlobs(open_blobs(f"files:{folder}/blobs"), chance)
+        slow: Any = SlowBlobs(open_blobs(blobs or f"files:{folder}/blobs"), chance)
         parts.contents = parts.pipeline.contents = Contents(slow, parts.maps, parts.clock)
 
         async def one() -> None:
@@ -60,7 +70,11 @@ async def main(folder: Path, seed: int) -> None:
                 say(f"served {image.digest}")
 
         async def collect() -> None:
-            await parts.collector(grace_s=60.0).collect()
+            collector = parts.collector(grace_s=60.0)
+            collector.prefixes = chance.sample(PREFIXES, 8)
+            with suppress(Unavailable):  # another process collects
+                found = await collector.collect()
+                say(f"collected {found.removed + found.orphans_removed}")
 
         while True:
             # Time passes between the batches, so no write takes longer than the grace period.
@@ -76,4 +90,4 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from sluicegate.apps.images.collect import Collector
-from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.contents import Contents, blob_name
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import Image, ImagePipeline, PipelineSettings
@@ -54,7 +55,7 @@ class Parts:
             self.processor,
             self.queue,
             self.clock,
-            settings,
+            settings or PipelineSettings(stale_s=0),  # so that a story sees each check
         )
 
     def collector(self, **settings: Any) -> Collector:
@@ -66,10 +67,22 @@ class Parts:
     async def image(self, url: str, width: int = 16, modified: str = "") -> Image:
         return await self.pipeline.image(url, sized(width), Request(url), modified)
 
+    async def blob_of(self, digest: str) -> str:
+        """The name of the blob that a content has now."""
+        record = (await self.maps.content(digest)).record
+        assert record is not None
+        return blob_name(digest, record.generation)
+
     def advance(self, seconds: float) -> None:
         self.clock.advance(s=seconds)
 
+    async def settle(self) -> None:
+        """Wait for the checks behind answers."""
+        while len(self.pipeline.behind):
+            await asyncio.sleep(0.01)
+
     async def close(self) -> None:
+        await self.pipeline.close()
         await self.origin.close()
         await self.contents.close()
         await self.engine.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.images.collect import Collected
-from sluicegate.apps.images.contents import blob_name
+from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.lease import LEASE_US, CollectorLease
+from sluicegate.apps.images.maps import URLS
 from sluicegate.apps.images.pipeline import PipelineSettings
-from sluicegate.apps.images.records import GONE, LIVE, ContentRecord
+from sluicegate.apps.images.records import LIVE, WRITING, ContentRecord
 from sluicegate.contracts.errors import Conflict, Unavailable
 from sluicegate.contracts.request import Request
+from sluicegate.testing import HandClock
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.service_parts import DAY_S, Parts, parts_of
@@ -59,6 +63,17 @@ def blobs_in(folder: Path) -> set[str]:
     }
 
 
+class Replaced:
+    """Contents of which some methods are others."""
+
+    def __init__(self, contents: Contents, **methods: Any) -> None:
+        self._contents = contents
+        self.__dict__ |= methods
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._contents, name)
+
+
 async def collect_for_long(parts: Parts, runs: int = 4) -> None:
     for _ in range(runs):
         parts.advance(GRACE_S + 1)
@@ -76,12 +91,12 @@ def test_what_a_url_no_longer_has_goes_with_its_variants_and_the_rest_stays(tmp_
         second = await parts.image(server.url("/a"))
         await collect_for_long(parts)
         kept = {second.digest, second.original, other.digest, other.original, upload.id}
-        assert blobs_in(tmp_path) == {blob_name(digest, 0) for digest in kept}
+        assert blobs_in(tmp_path) == {await parts.blob_of(digest) for digest in kept}
         assert first.digest not in kept
         assert (await parts.collector().check()).errors == []
         # Once more, and nothing is left to do.
         found = await parts.collector().collect()
-        assert (found.condemned, found.removed, found.orphans) == (0, 0, 0)
+        assert (found.condemned, found.removed, found.orphans_removed) == (0, 0, 0)
 
     run(tmp_path, story)
 
@@ -92,9 +107,9 @@ def test_nothing_goes_within_the_grace_period(tmp_path: Path) -> None:
         await parts.collector().collect()
         parts.advance(GRACE_S - 1)
         await parts.collector().collect()
-        assert (await parts.maps.content(sha256(b"in the middle of a write").hexdigest()))[1] == (
-            ContentRecord(LIVE, 24, 0, 1_700_000_000_000_000)
-        )
+        record = (await parts.maps.content(sha256(b"in the middle of a write").hexdigest())).record
+        assert record is not None
+        assert (record.state, record.since_us) == (LIVE, 1_700_000_000_000_000)
 
     run(tmp_path, story)
 
@@ -135,6 +150,84 @@ def test_what_is_taken_up_between_mark_and_sweep_is_spared(tmp_path: Path) -> No
     run(tmp_path, story)
 
 
+def test_writer_that_was_killed_is_helped_by_the_next(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        body, digest = b"half written", sha256(b"half written").hexdigest()
+        killed = ContentRecord(WRITING, len(body), 7, parts.clock.now_us())
+        await parts.maps.swap_content(digest, None, killed)
+        assert await parts.contents.original(digest) is None
+        assert not await parts.contents.take_up(digest)
+        content = await parts.contents.store(body)
+        assert (content.generation, content.known) == (7, False)
+        assert await parts.contents.original(digest) == body
+
+    run(tmp_path, story)
+
+
+def test_content_of_killed_writer_goes_after_grace(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        digest = sha256(b"never written").hexdigest()
+        killed = ContentRecord(WRITING, 1, 7, parts.clock.now_us())
+        await parts.maps.swap_content(digest, None, killed)
+        await collect_for_long(parts, 1)
+        assert (await parts.maps.content(digest)).record is None
+
+    run(tmp_path, story)
+
+
+def test_entry_of_content_that_was_collected_is_downloaded_again(tmp_path: Path) -> None:
+    """The origin answers 304, and two collections ran during the check."""
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a"] = Page(picture(1), headers={"ETag": '"a"'})
+        url = server.url("/a")
+        first = await parts.image(url)
+        parts.advance(2 * 3_600)
+        fetch = parts.origin.fetch
+
+        async def collected_meanwhile(*arguments: Any) -> Any:
+            parts.pipeline._downloads.fetch = fetch  # type: ignore[method-assign]
+            download = await fetch(*arguments)
+            assert download.body is None
+            for entry in [one async for one in parts.maps.walk(URLS)]:
+                await parts.maps.remove(URLS, entry)
+            await collect_for_long(parts)
+            return download
+
+        parts.pipeline._downloads.fetch = collected_meanwhile  # type: ignore[method-assign, assignment]
+        assert (await parts.image(url)).data == first.data
+        assert server.asked["/a"] == 3
+        assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
+
+
+def test_second_collector_waits_for_lease_and_names_its_holder(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        await parts.contents.store(b"one")
+        held = CollectorLease(parts.maps, parts.clock, "host:7")
+        first = await held.take()
+        with pytest.raises(Unavailable, match="host:7 collects; try again in 30 s"):
+            await parts.collector().collect()
+        parts.clock.advance(us=LEASE_US)
+        await parts.collector().collect()
+        with pytest.raises(Unavailable, match="another process collects"):
+            await held.renew()
+        await held.give_back()  # of a lease that it has no more: nothing happens
+        assert await CollectorLease(parts.maps, parts.clock, "x").take() == first + 2
+
+    run(tmp_path, story)
+
+
+def test_lease_far_ahead_is_of_another_clock_and_is_taken(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        ahead = HandClock(parts.clock.now_us() + 1_000_000_000_000)
+        first = await CollectorLease(parts.maps, ahead, "x").take()
+        assert await CollectorLease(parts.maps, parts.clock, "y").take() == first + 1
+
+    run(tmp_path, story)
+
+
 def test_a_write_that_fails_leaves_no_entry_that_points_to_it(tmp_path: Path) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
         (tmp_path / "blobs").write_bytes(b"in the way of the folder")
@@ -148,19 +241,45 @@ def test_a_write_that_fails_leaves_no_entry_that_points_to_it(tmp_path: Path) ->
     run(tmp_path, story)
 
 
-def test_a_delete_that_comes_late_does_not_meet_what_was_written_anew(tmp_path: Path) -> None:
+def test_late_delete_does_not_meet_what_was_stored_again(tmp_path: Path) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
         body = picture(5)
-        digest = sha256(body).hexdigest()
-        await parts.contents.store(body)
+        content = await parts.contents.store(body)
+        old = await parts.blob_of(content.digest)
         await collect_for_long(parts, 2)
-        record = (await parts.maps.content(digest)).record
-        assert record is not None
-        assert record.state == GONE
+        assert (await parts.maps.content(content.digest)).record is None
         upload = await parts.pipeline.upload(body, Request("x"))
-        await parts.contents.delete(blob_name(digest, 0))  # of a collector that was slow
+        await parts.contents.delete(old)  # of a collector that was slow
         assert (await parts.image(upload.id)).data
-        assert blob_name(digest, 1) in blobs_in(tmp_path)
+        assert await parts.blob_of(upload.id) in blobs_in(tmp_path) - {old}
+
+    run(tmp_path, story)
+
+
+def test_late_delete_of_second_collector_spares_live_blob(tmp_path: Path) -> None:
+    """The other collector forgot the content meanwhile, and a writer stored it again."""
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        body = picture(5)
+        await parts.contents.store(body)
+        late, uploads = parts.collector(), []
+        delete = parts.contents.delete
+
+        async def delete_late(name: str) -> None:
+            late._contents = parts.contents
+            await collect_for_long(parts, 4)
+            uploads.append(await parts.pipeline.upload(body, Request("x")))
+            await delete(name)
+
+        for _ in range(4):
+            parts.advance(GRACE_S + 1)
+            late._contents = Replaced(parts.contents, delete=delete_late)  # type: ignore[assignment]
+            with suppress(Unavailable):  # its lease is over
+                await late.collect()
+            if uploads:
+                break
+        assert (await parts.image(uploads[0].id)).data
+        assert (await parts.collector().check()).errors == []
 
     run(tmp_path, story)
 
@@ -173,13 +292,14 @@ def test_a_blob_without_a_record_goes_and_one_of_somebody_else_stays(tmp_path: P
         folder.mkdir(parents=True)
         (folder / digest).write_bytes(body)
         (folder / "readme").write_bytes(b"not ours")
-        found = await parts.collector().collect()
-        assert (found.orphans, found.orphans_removed) == (1, 0)
-        await collect_for_long(parts)
-        assert blobs_in(tmp_path) == {f"{digest[:2]}/readme"}
-        # What a killed writer left half written is not taken for the whole.
-        (folder / digest).write_bytes(body[:10])
+        assert (await parts.collector().collect()).orphans_removed == 0  # there is no content
+        assert digest in {path.name for path in folder.iterdir()}
         upload = await parts.pipeline.upload(body, Request("x"))
+        assert (await parts.collector().collect()).orphans_removed == 1
+        assert blobs_in(tmp_path) == {f"{digest[:2]}/readme", await parts.blob_of(upload.id)}
+        # What a killed writer left half written is not taken for the whole.
+        (tmp_path / "blobs" / await parts.blob_of(upload.id)).write_bytes(body[:10])
+        assert (await parts.pipeline.upload(body, Request("x"))).known
         assert (await parts.image(upload.id)).data
 
     run(tmp_path, story)
@@ -196,7 +316,7 @@ def test_urls_nobody_asks_for_and_failures_that_are_over_are_forgotten(tmp_path:
         found = await parts.collector().collect()
         assert (found.urls, found.urls_removed) == (1, 2)
         await collect_for_long(parts)
-        assert blobs_in(tmp_path) == {blob_name(upload.id, 0)}
+        assert blobs_in(tmp_path) == {await parts.blob_of(upload.id)}
 
     run(tmp_path, story)
 
@@ -258,7 +378,7 @@ def test_a_bucket_keeps_what_files_keep(s3_server: S3Server, tmp_path: Path) -> 
             first, second = [await parts.image(server.url(path)) for path in ("/a", "/b")]
             assert first.data == second.data
             assert len(parts.processor.done) == 1
-            name = blob_name(first.digest, 0)
+            name = await parts.blob_of(first.digest)
             with pytest.raises(Conflict):
                 parts.contents._blobs.put(name, b"another", if_absent=True)
             parts.contents._blobs.put(name, b"damaged")
@@ -274,7 +394,7 @@ def test_a_bucket_keeps_what_files_keep(s3_server: S3Server, tmp_path: Path) -> 
             assert (found.condemned, found.removed) == (2, 0)
             parts.advance(GRACE_S + 1)
             found = await collect_in(parts, prefixes)
-            assert (found.removed, found.orphans) == (2, 0)
+            assert (found.removed, found.orphans_removed) == (2, 0)
             assert (await parts.collector().check()).errors == []
 
     asyncio.run(asyncio.wait_for(play(), 60))

@@ -28,7 +28,7 @@ Story = Callable[[OriginServer, Parts], Awaitable[None]]
 
 def run(folder: Path, story: Story, near: str, **settings: Any) -> None:
     async def play() -> None:
-        given = PipelineSettings(near=near, **settings)
+        given = PipelineSettings(near=near, stale_s=0, **settings)
         async with OriginServer() as server, parts_of(folder, settings=given) as parts:
             await story(server, parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from sluicegate.apps.images.origin import Origin, OriginSettings, Validators, check_url
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.request import Request
 from sluicegate.system import SystemClock
 from tests.apps.images.origin_server import OriginServer, Page
 
@@ -268,18 +272,69 @@ def test_a_host_that_is_not_of_the_setting_is_not_even_looked_up() -> None:
     run(story)
 
 
-def test_one_host_has_so_many_places_and_another_is_not_kept_waiting() -> None:
+def test_download_beyond_slots_of_host_waits_and_another_host_does_not() -> None:
     async def story() -> None:
-        async with origin_of(per_host=2, idle_s=1) as (server, origin):
-            server.pages["/slow"] = Page(b"x", head_after_s=0.3)
-            slow = [asyncio.ensure_future(origin.fetch(server.url("/slow"))) for _ in range(2)]
-            await asyncio.sleep(0.05)
-            with pytest.raises(Refused):
-                await origin.fetch(server.url("/slow"))
+        async with origin_of(per_host=2, idle_s=20, timeout_s=20) as (server, origin):
+            gate = threading.Event()
+            server.pages["/slow"] = Page(b"x", gate=gate)
+            slow = [asyncio.ensure_future(origin.fetch(server.url("/slow"))) for _ in range(9)]
+            while server.asked["/slow"] < 2:
+                await asyncio.sleep(0.01)
             async with OriginServer() as other:
                 other.pages["/y"] = Page(b"y")
                 assert (await origin.fetch(other.url("/y"))).body == b"y"
-            assert [one.body for one in await asyncio.gather(*slow)] == [b"x", b"x"]
+            assert origin.slots.waiting == 7
+            gate.set()
+            assert [one.body for one in await asyncio.gather(*slow)] == [b"x"] * 9
+            assert server.most_at_once == 2
+            assert origin.slots.waiting == 0
+
+    run(story)
+
+
+def test_waiting_download_is_served_by_criticality_and_raise_moves_it() -> None:
+    async def story() -> None:
+        async with origin_of(per_host=1, idle_s=20, timeout_s=20) as (server, origin):
+            gate = threading.Event()
+            server.pages["/first"] = Page(b"x", gate=gate)
+            tasks = [asyncio.ensure_future(origin.fetch(server.url("/first")))]
+            raised = Request("raised", criticality=Criticality.BULK)
+            classes = (
+                ("/bulk", Request("bulk", criticality=Criticality.BULK)),
+                ("/raised", raised),
+                ("/critical", Request("critical", criticality=Criticality.CRITICAL)),
+            )
+            for path, request in classes:
+                server.pages[path] = Page(b"x")
+                tasks.append(asyncio.ensure_future(origin.fetch(server.url(path), None, request)))
+            while origin.slots.waiting < len(classes):
+                await asyncio.sleep(0.01)
+            raised.criticality = Criticality.DEGRADED
+            origin.requeue(raised, SystemClock().now_us())
+            gate.set()
+            await asyncio.gather(*tasks)
+            assert [path for path, _ in server.heads] == [
+                "/first", "/critical", "/raised", "/bulk",
+            ]  # fmt: skip
+
+    run(story)
+
+
+def test_download_that_waited_until_its_deadline_is_refused_by_name() -> None:
+    async def story() -> None:
+        async with origin_of(per_host=1, idle_s=20, timeout_s=20) as (server, origin):
+            gate = threading.Event()
+            server.pages["/slow"] = Page(b"x", gate=gate)
+            first = asyncio.ensure_future(origin.fetch(server.url("/slow")))
+            while not server.asked["/slow"]:
+                await asyncio.sleep(0.01)
+            late = Request("late", deadline_us=SystemClock().now_us() + 50_000)
+            with pytest.raises(Refused) as raised:
+                await origin.fetch(server.url("/slow"), None, late)
+            assert raised.value.decision.reason is DEADLINE
+            gate.set()
+            assert (await first).body == b"x"
+            assert origin.failed == {}  # the wait is no failure of the origin
 
     run(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from sluicegate.apps.images.contents import Contents, blob_name
+from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
 from sluicegate.apps.images.pipeline import (
     BULK_TRIES,
@@ -54,9 +55,9 @@ class Recorded:
         return getattr(self._contents, name)
 
 
-def run(folder: Path, story: Story, settings: PipelineSettings | None = None) -> None:
+def run(folder: Path, story: Story, settings: PipelineSettings | None = None, **more: Any) -> None:
     async def play() -> None:
-        async with OriginServer() as server, parts_of(folder, settings=settings) as parts:
+        async with OriginServer() as server, parts_of(folder, settings=settings, **more) as parts:
             await story(server, parts)
 
     asyncio.run(asyncio.wait_for(play(), 60))
@@ -220,7 +221,7 @@ def test_an_original_is_in_memory_for_its_next_sizes_and_so_many_bytes_are(tmp_p
             await parts.image(server.url("/0.png"), 40)
             assert len(read) == 1
             # What is no longer stored is not made of what is remembered.
-            await parts.contents.delete(blob_name(read[0], 0))
+            await parts.contents.delete(await parts.blob_of(read[0]))
             await parts.maps.swap_content(read[0], (await parts.maps.content(read[0])).raw, None)
             asked = server.asked["/0.png"]
             assert (await parts.image(server.url("/0.png"), 44)).data
@@ -323,7 +324,7 @@ def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, pa
         assert (await parts.image(url)).data
         assert server.asked[path] + len(parts.processor.done) > work
 
-    run(tmp_path, story, PipelineSettings(fresh_s=1))
+    run(tmp_path, story, PipelineSettings(fresh_s=1, stale_s=0))
 
 
 def test_a_failure_of_bytes_is_told_for_no_longer_than_its_url_has_them(tmp_path: Path) -> None:
@@ -498,11 +499,137 @@ def test_an_image_is_served_on_while_its_origin_is_down_and_goes_when_it_is_gone
         assert asked <= 3  # one check, and its repetitions
         assert parts.pipeline.counts.stale == 5
         server.pages["/a.png"] = Page(picture(2))
+        await parts.settle()
         parts.advance(11)
+        assert (await parts.image(url)).digest == first.digest  # at once, and checked behind
+        await parts.settle()
         assert (await parts.image(url)).digest != first.digest
         server.pages["/a.png"] = Page(status=410)
         parts.advance(2 * HOUR_S)
         assert (await failure_of(parts, url)).kind == "not_found"
+
+    run(tmp_path, story)
+
+
+def test_due_image_of_silent_origin_is_served_at_once(tmp_path: Path) -> None:
+    """Each caller waited for the time-out of the origin."""
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        gate = threading.Event()
+        server.pages["/a.png"] = Page(picture(2), gate=gate)
+        parts.advance(2 * HOUR_S)
+        for _ in range(20):
+            assert (await parts.image(url)).digest == first.digest
+            assert not gate.is_set()
+        while server.asked["/a.png"] < 2:
+            await asyncio.sleep(0.01)
+        assert (await parts.image(url)).digest == first.digest
+        assert server.asked["/a.png"] == 2  # one check, however many ask
+        assert parts.pipeline.counts.stale == 21
+        gate.set()
+        await parts.settle()
+        assert (await parts.image(url)).digest != first.digest
+
+    run(tmp_path, story, PipelineSettings(), idle_s=60, timeout_s=60)
+
+
+def test_image_that_is_due_for_too_long_waits_for_its_check(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        server.pages["/a.png"] = Page(picture(2))
+        parts.advance(HOUR_S + 60)
+        assert (await parts.image(url)).digest != first.digest
+
+    run(tmp_path, story, PipelineSettings(stale_s=60))
+
+
+@pytest.mark.parametrize(
+    ("header", "after_s", "asked"),
+    [
+        ("", HOUR_S - 1, 1),
+        ("max-age=60", 59, 1),
+        ("max-age=60", 61, 2),
+        ("max-age=60, s-maxage=90", 89, 1),
+        ("max-age=7200", HOUR_S + 1, 1),
+        ("max-age=86400", 2 * HOUR_S + 1, 2),  # held to `fresh_max_s`
+        ("max-age=0", 0.5, 1),  # and to `recheck_s`
+        ("max-age=0", 1.5, 2),
+        ("no-cache", 0.5, 1),
+        ("no-cache", 1.5, 2),
+        ("no-store", 1.5, 2),
+    ],
+)
+def test_origin_is_asked_when_its_lifetime_is_over(
+    tmp_path: Path, header: str, after_s: float, asked: int
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        headers = {"ETag": '"a"'} | ({"Cache-Control": header} if header else {})
+        server.pages["/a.png"] = Page(picture(1), headers=headers)
+        first = await parts.image(server.url("/a.png"))
+        parts.advance(after_s)
+        again = await parts.image(server.url("/a.png"))
+        await parts.settle()
+        assert again.digest == first.digest
+        assert server.asked["/a.png"] == asked
+
+    run(tmp_path, story, PipelineSettings(fresh_max_s=2 * HOUR_S))
+
+
+@pytest.mark.parametrize("header", ["no-cache", "no-store", "max-age=60, must-revalidate"])
+def test_stale_image_is_not_shown_where_its_origin_forbids_it(tmp_path: Path, header: str) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        headers = {"Cache-Control": header}
+        server.pages["/a.png"] = Page(picture(1), headers=headers)
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        server.pages["/a.png"] = Page(picture(2), headers=headers)
+        parts.advance(61)
+        second = await parts.image(url)
+        assert second.digest != first.digest
+        # Nobody waits for an origin that was found to fail: what it had is shown.
+        server.pages["/a.png"] = Page(status=503)
+        parts.advance(61)
+        assert (await parts.image(url)).digest == second.digest
+        gate = threading.Event()
+        server.pages["/a.png"] = Page(picture(3), headers=headers, gate=gate)
+        parts.advance(61)
+        assert (await parts.image(url)).digest == second.digest
+        gate.set()
+        await parts.settle()
+        assert (await parts.image(url)).digest not in (first.digest, second.digest)
+
+    run(tmp_path, story, PipelineSettings(), idle_s=60, timeout_s=60)
+
+
+def test_not_modified_renews_lifetime_that_origin_says(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        for header, lifetime_s in (("max-age=60", 60), ("max-age=90", 90), ("", 90)):
+            headers = {"ETag": '"a"'} | ({"Cache-Control": header} if header else {})
+            server.pages["/a.png"] = Page(picture(1), headers=headers)
+            await parts.image(server.url("/a.png"))
+            await parts.settle()
+            record = await parts.maps.url(server.url("/a.png"))
+            assert record is not None
+            assert record.lifetime_s == lifetime_s
+            parts.advance(100)
+        assert parts.pipeline.counts.unchanged == 2
+
+    run(tmp_path, story, PipelineSettings())
+
+
+def test_image_that_must_not_be_stored_is_forgotten_soon(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        for path, header in (("/a.png", "no-store"), ("/b.png", "private")):
+            server.pages[path] = Page(picture(len(path)), headers={"Cache-Control": header})
+            await parts.image(server.url(path))
+        parts.advance(2 * HOUR_S)
+        found = await parts.collector().collect()
+        assert (found.urls, found.urls_removed) == (1, 1)
 
     run(tmp_path, story)
 

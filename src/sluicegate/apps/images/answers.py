@@ -23,14 +23,13 @@ _RANGE: Final = re.compile(rb"bytes=(\d{0,15})-(\d{0,15})")
 
 
 def image_reply(
-    image: Image, request: HttpRequest, now_us: int, max_age_s: float, *, negotiated: bool
+    image: Image, request: HttpRequest, caching: bytes, *, negotiated: bool
 ) -> HttpReply:
-    """The image, a part of it, or that it has not changed."""
+    """The image, a part of it, or that it has not changed; `caching` is its `Cache-Control`."""
     tag = image.digest[:TAG_CHARS]
-    left_s = max(0, min(int(max_age_s), (image.fresh_us - now_us) // 1_000_000))
     headers: Headers = (
         (b"etag", b'"%b"' % tag.encode()),
-        (b"cache-control", b"max-age=%d" % left_s),
+        (b"cache-control", caching),
         (b"accept-ranges", b"bytes"),
     )
     if image.last_modified:
@@ -92,7 +91,7 @@ def range_of(value: bytes, size: int) -> tuple[int, int] | None:
     return (begin, end) if begin < size else None
 
 
-def failure_reply(error: NoImageError, now_us: int, max_age_s: float) -> HttpReply:
+def failure_reply(error: NoImageError, now_us: int, max_age_s: int) -> HttpReply:
     """There is no image: why, and until when nobody tries again."""
     row = kind_of(error.kind)
     left_s = max(0, (error.until_us - now_us) // 1_000_000)
@@ -100,6 +99,6 @@ def failure_reply(error: NoImageError, now_us: int, max_age_s: float) -> HttpRep
     if row.passing or not left_s:
         headers = ((b"retry-after", b"%d" % max(1, left_s)),)
     else:
-        headers = ((b"cache-control", b"max-age=%d" % min(left_s, int(max_age_s))),)
+        headers = ((b"cache-control", b"max-age=%d" % min(left_s, max_age_s)),)
     more = {"kind": error.kind, "seen": error.detail}
     return problem(row.status, "No Image", str(error), headers=headers, more=more)

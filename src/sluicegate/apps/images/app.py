@@ -6,6 +6,7 @@ Nothing here decides or speaks a protocol.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -32,7 +33,7 @@ from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.apps.images.takedown import Takedown
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
-from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
@@ -55,6 +56,7 @@ EPOCH_EVERY_S: Final = 1.0  # between two looks at whether something was taken d
 GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
+_log: Final = logging.getLogger("sluicegate.images")
 _MEANINGS: Final = {
     "downloads": "Originals downloaded.",
     "uploads": "Originals sent.",
@@ -64,7 +66,7 @@ _MEANINGS: Final = {
     "variant_hits": "Requests whose variant was there.",
     "processed": "Images processed.",
     "failures_cached": "Requests answered by a remembered failure.",
-    "stale": "Requests served an original whose origin could not be asked.",
+    "stale": "Requests served an original that was due for a check, or not to be checked.",
     "mended": "Damaged blobs that were made again.",
 }
 
@@ -108,6 +110,8 @@ class ImagesApp(App[ImagesSettings]):
         if self._counting is not None:
             self._counting.cancel()
             await asyncio.gather(self._counting, return_exceptions=True)
+        for handler in self._handlers:
+            await handler.close()
         await self.parts.close()
 
     # Doors.
@@ -220,6 +224,11 @@ class ImagesApp(App[ImagesSettings]):
         )
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
+        yield counter(
+            "sluicegate_images_fallbacks",
+            "Requests of pages served another image, since theirs was not ready.",
+            sum(handler.fallbacks for handler in self._handlers),
+        )
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
         units = self.parts.pipeline.units
         stats = units.units.stats()
@@ -279,6 +288,7 @@ class ImagesApp(App[ImagesSettings]):
             "held_bytes_most": room.used_max,
             "held_bytes_max": room.bytes_max,
             "wait_for_room": room.waiting,
+            "wait_for_slot": self.parts.origin.slots.waiting,
             "refused": room.refused,
         }
 
@@ -373,7 +383,10 @@ class ImagesApp(App[ImagesSettings]):
     async def _collect(self) -> None:
         while True:
             await asyncio.sleep(self.settings.collect_every_s)
-            self.collected = await self.parts.collector().collect()
+            try:
+                self.collected = await self.parts.collector().collect()
+            except Unavailable as error:  # another process collects, or a store is away
+                _log.warning("%s", error)
 
 
 def _as_made(variant: StoredVariant) -> str:

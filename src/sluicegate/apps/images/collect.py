@@ -1,14 +1,25 @@
 """Collect: find what nothing refers to any more, and check all that is referred to.
 
-Mark: every content of a URL or an upload, the one whose variants it shares (`looks.py`), and every
-variant of these. Sweep: what is not marked is condemned; what still is not marked in a later run,
-begun a grace period after, is gone and its blob deleted. Both are swaps, so a writer that has taken
-it up meanwhile keeps it (`contents.py` has the writer's side). Blobs without a record, which a
-killed writer leaves, are noted, and claimed in a later run in the same way.
+One process collects at a time, by a lease; its run has a number (`lease.py`). A run goes through
+all contents twice, and through all that refers to them in between:
 
-    run     1                          2, a grace period later       3, another one later
-    record  live -> condemned          condemned -> gone             gone -> none
-    blob                               deleted                       deleted once more
+    stamp   a content that an earlier run condemned, a grace period ago, gets the number of this run
+    mark    every content of a URL or an upload, the one whose variants it shares (`looks.py`), and
+            every variant of these
+    sweep   what is not marked: live is condemned, and condemned with the number of this run is
+            gone, its blob deleted, its record forgotten; condemned and marked is live again
+
+Each of these is a compare-and-swap. A writer that refers to a content writes the entry first and
+checks the record afterwards (`contents.py`). So an entry that the marks missed was written after
+the stamp, and its writer changes the record, or finds it gone and stores the content again. The
+rule holds for several collectors, for processes that pause for any time between two steps, and
+for clocks that differ.
+
+A blob that its record does not name belongs to no writer: the record names a generation before its
+blob is written, and never names it again. It is deleted at once.
+
+    record  live -> condemned          condemned -> gone -> none
+    run     1                          2, a grace period later
 
 Memory: `marks_bytes_max` for the marks, however large the store is. They are two filters that never
 forget a mark (`kernels/digest_filter.py`), and take a few digests for marked that are not: those
@@ -31,26 +42,29 @@ from sluicegate.apps.images.contents import (
     is_referable,
     parse_blob_name,
 )
+from sluicegate.apps.images.lease import CollectorLease
 from sluicegate.apps.images.looks import forget_look
-from sluicegate.apps.images.maps import CONTENTS, LOOKS, ORPHANS, URLS, VARIANTS, ImageMaps
+from sluicegate.apps.images.maps import CONTENTS, LOOKS, URLS, VARIANTS, ImageMaps
 from sluicegate.apps.images.owners import UPLOAD
 from sluicegate.apps.images.records import (
     CONDEMNED,
     GONE,
     LIVE,
+    WRITING,
     ContentRecord,
     LookRecord,
     UrlRecord,
     VariantRecord,
     decode,
+    encode,
 )
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Entry
+from sluicegate.contracts.engine import Entry
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.digest_filter import DigestFilter
+from sluicegate.policies.images.cache_control import NO_STORE
 
 BLOBS_AT_ONCE: Final = 1 << 16
-GENERATIONS_MAX: Final = 1_000  # blobs of one content
 PREFIX_CHARS_MAX: Final = len("ab/") + 8
 ERRORS_MAX: Final = 1_000  # that are kept; all are counted
 PREFIXES: Final = [f"{one:02x}/" for one in range(256)]
@@ -77,7 +91,6 @@ class Collected:
     spared: int = 0  # condemned before, and referred to again
     removed: int = 0
     bytes_removed: int = 0
-    orphans: int = 0
     orphans_removed: int = 0
     mistaken: float = 0.0  # the share of what is not marked that is kept as if it were
 
@@ -116,6 +129,7 @@ class Collector:
         keep_s: float,
         marks_bytes_max: int,
         progress: Progress = no_progress,
+        holder: str = "this process",
     ) -> None:
         """`engine` is whose variants are kept, empty is any; URLs not asked for `keep_s` go.
 
@@ -130,22 +144,28 @@ class Collector:
         self._keep_us = int(keep_s * 1e6)
         self._marks_bytes_max = marks_bytes_max
         self._progress = progress
+        self._holder = holder
+        self._lease: CollectorLease | None = None  # of the run in progress
         self.blobs_at_once = BLOBS_AT_ONCE
         self.prefixes: Sequence[str] = PREFIXES  # of the blobs' names
 
     async def collect(self) -> Collected:
-        """Do one run."""
+        """Do one run; `Unavailable` if another process collects."""
         found = Collected()
+        lease = self._lease = CollectorLease(self._maps, self._clock, self._holder)
+        run = await lease.take()
         begun_us = self._clock.now_us()
+        await self._stamp(run, begun_us)
         # Of another salt in each run, so that no content is taken for marked for ever.
-        salt = begun_us.to_bytes(8, "big", signed=True)
+        salt = run.to_bytes(8, "big")
         originals, marked = [DigestFilter(self._marks_bytes_max // 2, salt) for _ in range(2)]
         await self._mark_urls(found, originals, marked, begun_us)
         await self._mark_firsts(found, originals, marked, begun_us)
         await self._mark_variants(found, originals, marked, begun_us)
         found.mistaken = marked.mistaken
-        await self._sweep(found, marked, begun_us)
-        await self._sweep_orphans(found, begun_us)
+        await self._sweep(found, marked, run, begun_us)
+        await self._sweep_orphans(found, lease)
+        await lease.give_back()
         return found
 
     async def check(self) -> Checked:
@@ -231,11 +251,15 @@ class Collector:
     def _is_forgotten(self, record: UrlRecord, now_us: int) -> bool:
         if not record.content:
             return now_us >= record.until_us
-        if record.url.startswith(UPLOAD) or not self._keep_us:
+        if record.url.startswith(UPLOAD):
             return False
+        keep_us = self._keep_us
+        if NO_STORE in record.directives:  # its origin does not want it kept
+            keep_us = self._grace_us
         # It may have been asked for until the first request that would have had it checked.
-        asked_us = max(record.checked_us + self._fresh_us, record.until_us)
-        return now_us - asked_us >= self._keep_us
+        lifetime_us = max(self._fresh_us, record.lifetime_s * 1_000_000)
+        asked_us = max(record.checked_us + lifetime_us, record.until_us)
+        return 0 < keep_us <= now_us - asked_us
 
     async def _mark_firsts(
         self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int
@@ -268,57 +292,63 @@ class Collector:
 
     # Sweep.
 
-    async def _sweep(self, found: Collected, marked: DigestFilter, begun_us: int) -> None:
+    async def _stamp(self, run: int, begun_us: int) -> None:
+        async for digest, _, raw in self._entries("contents", CONTENTS):
+            record = decode(ContentRecord, raw)
+            if record.state == CONDEMNED and self._is_due(record, begun_us):
+                await self._maps.swap_content(digest.hex(), raw, record._replace(run=run))
+
+    async def _sweep(self, found: Collected, marked: DigestFilter, run: int, begun_us: int) -> None:
         async for entry in self._entries("contents", CONTENTS):
             digest, _, raw = entry
             record = decode(ContentRecord, raw)
             found.contents += 1
-            due = begun_us - record.since_us >= self._grace_us
-            if record.state == GONE:
-                await self._contents.delete(blob_name(digest.hex(), record.generation))
-                if due:
-                    await self._maps.swap_content(digest.hex(), raw, None)
+            if record.state == GONE:  # a collector was killed here
+                await self._delete(digest.hex(), record)
+            elif record.state == WRITING:  # or a writer
+                if self._is_due(record, begun_us):
+                    await self._remove(digest.hex(), raw, record)
             elif digest in marked:
                 if record.state == CONDEMNED:
-                    found.spared += await self._set_state(digest, raw, record, LIVE)
-            elif due and record.state == LIVE:
-                found.condemned += await self._set_state(digest, raw, record, CONDEMNED)
-            elif due and await self._set_state(digest, raw, record, GONE):
-                await self._contents.delete(blob_name(digest.hex(), record.generation))
+                    found.spared += await self._set_state(digest.hex(), raw, record, LIVE)
+            elif record.state == LIVE:
+                if self._is_due(record, begun_us):
+                    found.condemned += await self._set_state(digest.hex(), raw, record, CONDEMNED)
+            elif record.run == run and await self._remove(digest.hex(), raw, record):
                 found.removed += 1
                 found.bytes_removed += record.size
 
-    async def _set_state(
-        self, digest: bytes, raw: bytes, record: ContentRecord, state: str
-    ) -> bool:
-        after = record._replace(state=state, since_us=self._clock.now_us())
-        return await self._maps.swap_content(digest.hex(), raw, after)
+    def _is_due(self, record: ContentRecord, begun_us: int) -> bool:
+        return begun_us - record.since_us >= self._grace_us
 
-    async def _sweep_orphans(self, found: Collected, begun_us: int) -> None:
-        """Blobs that no record names: noted first, and claimed before they are deleted."""
+    async def _set_state(self, digest: str, raw: bytes, record: ContentRecord, state: str) -> bool:
+        after = record._replace(state=state, since_us=self._clock.now_us(), run=0)
+        return await self._maps.swap_content(digest, raw, after)
+
+    async def _remove(self, digest: str, raw: bytes, record: ContentRecord) -> bool:
+        gone = record._replace(state=GONE, since_us=self._clock.now_us())
+        if not await self._maps.swap_content(digest, raw, gone):
+            return False
+        await self._delete(digest, gone)
+        return True
+
+    async def _delete(self, digest: str, gone: ContentRecord) -> None:
+        """Delete the blob of a content that is gone, then forget the content."""
+        await self._contents.delete(blob_name(digest, gone.generation))
+        await self._maps.swap_content(digest, encode(gone), None)
+
+    async def _sweep_orphans(self, found: Collected, lease: CollectorLease) -> None:
+        """Delete blobs that no record names."""
+        if not found.contents:  # an emptied engine beside full blobs is no reason to delete them
+            return
         for number, prefix in enumerate(self.prefixes):
             self._progress("blobs", number)
             async for name in self._names(prefix):
                 parsed = parse_blob_name(name)
-                if parsed is None or not await self._is_orphan(*parsed):
-                    continue
-                found.orphans += 1
-                note = await self._maps.read(ORPHANS, (name.encode(), b""))
-                if note is None:
-                    value = begun_us.to_bytes(8, "big")
-                    await self._maps.engine.write([Change(ORPHANS, name.encode(), b"", value)])
-                elif begun_us - int.from_bytes(note, "big") >= self._grace_us:
-                    entry = (name.encode(), b"", note)
-                    found.orphans_removed += await self._remove_orphan(name, entry, *parsed)
-        async for entry in self._entries("notes", ORPHANS):
-            name = entry[0].decode()
-            parsed = parse_blob_name(name)
-            if (
-                parsed is None
-                or not await self._is_orphan(*parsed)
-                or name not in await self._contents.names(name, GENERATIONS_MAX)
-            ):
-                await self._maps.remove(ORPHANS, entry)
+                if parsed is not None and await self._is_orphan(*parsed):
+                    await self._contents.delete(name)
+                    found.orphans_removed += 1
+            await lease.renew()
 
     async def _names(self, prefix: str) -> AsyncIterator[str]:
         """The names of blobs below a prefix; where they are too many, those of longer ones."""
@@ -338,19 +368,7 @@ class Collector:
 
     async def _is_orphan(self, digest: str, generation: int) -> bool:
         record = (await self._maps.content(digest)).record
-        return record is None or generation < record.generation
-
-    async def _remove_orphan(self, name: str, note: Entry, digest: str, generation: int) -> bool:
-        raw, record = await self._maps.content(digest)
-        if record is None:
-            gone = ContentRecord(GONE, 0, generation, self._clock.now_us())
-            if not await self._maps.swap_content(digest, raw, gone):
-                return False
-        elif generation >= record.generation:
-            return False
-        await self._contents.delete(name)
-        await self._maps.remove(ORPHANS, note)
-        return True
+        return record is None or generation != record.generation
 
     async def _entries(self, phase: str, space: str) -> AsyncIterator[Entry]:
         number = 0
@@ -360,6 +378,8 @@ class Collector:
             if number % YIELD_EVERY == 0:
                 self._progress(phase, number)
                 await asyncio.sleep(0)
+                if self._lease is not None:
+                    await self._lease.renew()
         self._progress(phase, number)
 
 

@@ -18,6 +18,12 @@ from typing import Final, NamedTuple, final
 from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
 from sluicegate.apps.images.durations import ERROR, FALLBACK, HIT, PROCESSED, RequestDurations
 from sluicegate.apps.images.failures import NoImageError
+from sluicegate.apps.images.fallbacks import (
+    fallback_reply,
+    find_fallback,
+    is_for_page,
+    is_not_ready,
+)
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
 from sluicegate.apps.images.owners import check_owner
@@ -34,6 +40,7 @@ from sluicegate.apps.images.signatures import PREFIX, refuse_signature
 from sluicegate.apps.images.takedown import Takedown
 from sluicegate.apps.images.takedown_routes import SCHEMAS as TAKEDOWN_SCHEMAS
 from sluicegate.apps.images.takedown_routes import TakedownRoutes
+from sluicegate.apps.images.work_behind import WorkBehind
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
@@ -49,13 +56,13 @@ from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
+from sluicegate.policies.images.cache_control import cache_control
 from sluicegate.policies.images.negotiation import animated_instead, best_format
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
 ACCEPT: Final = b"accept"
 OWNER: Final = b"x-image-owner"
-FALLBACK_HEADER: Final = (b"x-image", b"fallback")  # of an answer with another image
 LAST_MODIFIED: Final = b"last-modified"
 SECONDS_MAX: Final = 10**12
 _HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
@@ -94,9 +101,10 @@ class _Wanted(NamedTuple):
 
     spec: str
     url: str
-    accept: str
-    modified: str
+    accept: str = ""
+    modified: str = ""
     owner: str = ""
+    ends_us: int = 0  # when the signature of its URL ends; 0 is never
 
 
 @final
@@ -137,6 +145,8 @@ class ImagesHandler(HttpHandler):
         self._durations = durations
         self._takedown = TakedownRoutes(takedown, self._is_named)
         self._closed = settings.closed_to_anonymous
+        self.fallbacks = 0
+        self._behind = WorkBehind(settings.waiters_max)
         self._pipeline = pipeline
         self._clock = clock
         self._gallery = gallery
@@ -238,13 +248,13 @@ class ImagesHandler(HttpHandler):
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """A failure of an image has a reply of its own."""
         if isinstance(error, NoImageError):
-            return failure_reply(error, self._clock.now_us(), self.settings.max_age_s)
+            return failure_reply(error, self._clock.now_us(), int(self.settings.max_age_s))
         return super().error_reply(route, error)
 
     def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         spec, _, url = request.path[len(PREFIX) :].partition("/")
-        refusal = self._check_signature(request, spec, url)
-        return refusal or self._serve(spec, url, request, by)
+        refusal, ends_us = self._check_signature(request, spec, url)
+        return refusal or self._serve(_Wanted(spec, url, ends_us=ends_us), request, by)
 
     def _foreign_image(
         self, form: ForeignForm, request: HttpRequest, by: Identity, _body: bytes
@@ -255,26 +265,28 @@ class ImagesHandler(HttpHandler):
             return self._refuse("the signature is missing or wrong")
         if not found.source:
             raise BadValue("path", request.raw_path, "end it with the URL of an image")
-        return self._serve(found.spec.canonical(), found.source, request, by)
+        return self._serve(_Wanted(found.spec.canonical(), found.source), request, by)
 
     def _serve(
-        self, spec: str, url: str, request: HttpRequest, by: Identity
+        self, wanted: _Wanted, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
         begun_us = self._clock.now_us()
         accept = request.header(ACCEPT).decode("latin-1")
         modified = request.header(LAST_MODIFIED)
         if not modified and OWNER not in request.first:
-            state, found = self.hot.get(self._hot_key(accept, spec, url), begun_us, 0.0)
+            key = self._hot_key(accept, wanted.spec, wanted.url)
+            state, found = self.hot.get(key, begun_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, begun_us):
                 self.hot_hits += 1
-                if CONDITIONS.isdisjoint(request.first):
+                if not wanted.ends_us and CONDITIONS.isdisjoint(request.first):
                     reply = self._hot_reply(found, request, begun_us)
                 else:
-                    reply = self._reply(found, request, begun_us)
+                    reply = self._reply(found, request, begun_us, wanted.ends_us)
                 self._durations.add(HIT, self._clock.now_us() - begun_us)
                 return reply
-        owner = self._owner(request, by)
-        wanted = _Wanted(spec, url, accept, modified.decode("latin-1"), owner)
+        wanted = wanted._replace(
+            accept=accept, modified=modified.decode("latin-1"), owner=self._owner(request, by)
+        )
         return self._load(wanted, request, by, begun_us)
 
     async def _load(
@@ -282,14 +294,48 @@ class ImagesHandler(HttpHandler):
     ) -> HttpReply:
         outcome = ERROR
         try:
-            found = await self._ask(wanted, self._request(request, by, wanted.url))
-            reply = self._reply(found, request, self._clock.now_us())
-            outcome = PROCESSED if found.image.made else HIT
-            if FALLBACK_HEADER in reply.headers:
-                outcome = FALLBACK
+            reply, outcome = await self._reply_in_time(wanted, request, by)
         finally:
             self._durations.add(outcome, self._clock.now_us() - begun_us)
         return reply
+
+    async def _reply_in_time(
+        self, wanted: _Wanted, request: HttpRequest, by: Identity
+    ) -> tuple[HttpReply, str]:
+        """Return the image and its outcome; for a page a fallback, if it is not ready in time."""
+        work = self._ask(wanted, self._request(request, by, wanted.url))
+        found: _Found | None = None
+        for_page = is_for_page(request)
+        try:
+            if for_page:
+                found = await self._behind.result(work, self.settings.fallback_s)
+            else:
+                found = await work
+        except SluicegateError as error:
+            if not (for_page and is_not_ready(error)):
+                if isinstance(error, NoImageError):
+                    now_us = self._clock.now_us()
+                    age_s = self._age_s(wanted.ends_us, now_us)
+                    return failure_reply(error, now_us, age_s), ERROR
+                raise
+        now_us = self._clock.now_us()
+        if found is not None:
+            outcome = PROCESSED if found.image.made else HIT
+            return self._reply(found, request, now_us, wanted.ends_us), outcome
+        self.fallbacks += 1
+        maps, contents = self._pipeline.maps, self._pipeline.contents
+        spec, _ = read_spec(wanted.spec, self.settings, wanted.accept)
+        shown = await find_fallback(maps, contents, normal_url(wanted.url), spec, wanted.accept)
+        return fallback_reply(shown, self._age_s(wanted.ends_us, now_us)), FALLBACK
+
+    def _age_s(self, ends_us: int, now_us: int) -> int:
+        """For how long others may keep an answer to a URL that ends."""
+        age_s = int(self.settings.max_age_s)
+        return max(0, min(age_s, (ends_us - now_us) // _SECOND_US)) if ends_us else age_s
+
+    async def close(self) -> None:
+        """End what continues behind answers."""
+        await self._behind.close()
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)
@@ -307,9 +353,14 @@ class ImagesHandler(HttpHandler):
         self.hot.put(key, found, size, epoch=epoch, now_us=now_us, draw=0.0)
         return found
 
-    def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
-        age_s = self.settings.max_age_s
-        return image_reply(found.image, request, now_us, age_s, negotiated=found.negotiated)
+    def _reply(
+        self, found: _Found, request: HttpRequest, now_us: int, ends_us: int = 0
+    ) -> HttpReply:
+        image, settings = found.image, self.settings
+        fresh_s = max(0, min(int(settings.max_age_s), (image.fresh_us - now_us) // _SECOND_US))
+        left_s = max(0, (ends_us - now_us) // _SECOND_US) if ends_us else None
+        caching = cache_control(image.directives, fresh_s, int(settings.stale_s), left_s)
+        return image_reply(image, request, caching, negotiated=found.negotiated)
 
     def _hot_key(self, accept: str, spec: str, url: str) -> str:
         """The same for all who get the same bytes: browsers say the same in many ways."""
@@ -327,17 +378,20 @@ class ImagesHandler(HttpHandler):
         """Whether its URL need not be asked, and was not found changed since."""
         return now_us < found.image.fresh_us and self._pipeline.changes[found.slot] == found.change
 
-    def _check_signature(self, request: HttpRequest, spec: str, url: str) -> HttpReply | None:
+    def _check_signature(
+        self, request: HttpRequest, spec: str, url: str
+    ) -> tuple[HttpReply | None, int]:
+        """The refusal of a URL that is not signed, and when a signed one ends."""
         keys = self.settings.sign_key
         if not keys and not request.query:
-            return None
+            return None, 0
         query = query_of(request, ("sig", "expires"))
         if not keys:
-            return None
+            return None, 0
         expires = whole_of("expires", query.get("expires", "0"), 0, SECONDS_MAX)
         now_us = self._clock.now_us()
         why = refuse_signature(keys, spec, url, expires, query.get("sig", ""), now_us)
-        return self._refuse(why) if why else None
+        return (self._refuse(why) if why else None), expires * _SECOND_US
 
     def _refuse(self, why: str) -> HttpReply:
         self.unsigned += 1

@@ -7,13 +7,14 @@ long as callers make them, and an engine's keys are not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeVar, final
 
 from sluicegate.apps.images.records import (
     BoundsRecord,
     ContentRecord,
+    LeaseRecord,
     R,
     Record,
     UrlRecord,
@@ -22,18 +23,26 @@ from sluicegate.apps.images.records import (
     encode,
 )
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import Change, Engine, Entry, Place
+from sluicegate.contracts.engine import Change, Engine, Entry, KeyRange, Place
+from sluicegate.contracts.errors import Conflict
 
 URLS: Final = "images/urls"
 CONTENTS: Final = "images/contents"
 VARIANTS: Final = "images/variants"
-ORPHANS: Final = "images/orphans"
+GENERATIONS: Final = "images/generations"
+COLLECTOR: Final = "images/collector"
 LOOKS: Final = "images/looks"
 BOUNDS: Final = "images/bounds"
 BLOCKS: Final = "images/blocks"
 TAKEDOWNS: Final = "images/takedowns"
 _BOUNDS_PLACE: Final = (b"bounds", b"")
 _EPOCH_PLACE: Final = (b"epoch", b"")
+_NEXT_PLACE: Final = (b"next", b"")
+_LEASE_PLACE: Final = (b"lease", b"")
+# Below, generations were counted for each content, and were reused.
+_GENERATION_FIRST: Final = 1_000
+GENERATIONS_AT_ONCE: Final = 1_000
+TRIES_MAX: Final = 100
 WALKED_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
@@ -52,6 +61,7 @@ class ImageMaps:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._generations: Iterator[int] = iter(())
 
     async def url(self, url: str) -> UrlRecord | None:
         """What is known of a URL."""
@@ -65,6 +75,12 @@ class ImageMaps:
         """What is known of a variant of this original."""
         place = variant_place(original, engine, spec)
         return _decoded(VariantRecord, await self.read(VARIANTS, place))
+
+    async def variants(self, original: str, rows_max: int) -> list[VariantRecord]:
+        """Return the records of at most `rows_max` variants of this original."""
+        span = KeyRange(rows_max=rows_max)
+        page = await settled(self.engine.scan(VARIANTS, bytes.fromhex(original), span))
+        return [decode(VariantRecord, value) for _, value in page.rows]
 
     async def put_variant(self, original: str, record: VariantRecord) -> None:
         """Durable when it returns."""
@@ -98,6 +114,29 @@ class ImageMaps:
         partition, sort = content_place(digest)
         value = None if record is None else encode(record)
         return await self.engine.swap(Change(CONTENTS, partition, sort, value), expected)
+
+    async def new_generation(self) -> int:
+        """A number that no content had before; this process takes many of them at a time."""
+        found = next(self._generations, None)
+        if found is not None:
+            return found
+        for _ in range(TRIES_MAX):
+            raw = await self.read(GENERATIONS, _NEXT_PLACE)
+            first = _GENERATION_FIRST if raw is None else int(raw)
+            after = first + GENERATIONS_AT_ONCE
+            if await self.engine.swap(Change(GENERATIONS, *_NEXT_PLACE, b"%d" % after), raw):
+                self._generations = iter(range(first + 1, after))
+                return first
+        raise Conflict("the counter of generations", "other processes change it all the time")
+
+    async def lease(self) -> tuple[bytes | None, LeaseRecord | None]:
+        """The collector's lease, and the bytes by which it can be swapped."""
+        raw = await self.read(COLLECTOR, _LEASE_PLACE)
+        return raw, _decoded(LeaseRecord, raw)
+
+    async def swap_lease(self, expected: bytes | None, record: LeaseRecord) -> bool:
+        """Replace the lease if it still is what was read; return whether it was."""
+        return await self.engine.swap(Change(COLLECTOR, *_LEASE_PLACE, encode(record)), expected)
 
     async def walk(self, space: str) -> AsyncIterator[Entry]:
         """All entries of a space, in an order of the engine's own."""

@@ -10,10 +10,10 @@ resolving to its transport, where an address can be pinned only by rewriting the
 Host and SNI. Redirects are followed here, each as a URL of its own, with the same checks.
 
 Protection is the resilience kit: `ResilientClient` (deadline, retries in a budget, a breaker and a
-throttle for each host), a `Bulkhead` with so many places for each host, and one `Room` for the
-bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs. Nothing is
-decompressed: identity is asked for, and a body with another coding is refused, so no small body
-becomes a large one.
+throttle for each host), slots for each host and a queue for them (`origin_slots.py`), and one
+`Room` for the bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs.
+Nothing is decompressed: identity is asked for, and a body with another coding is refused, so no
+small body becomes a large one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sluicegate import __version__
 from sluicegate.apps.images.addresses import PORTS, AddressRules
+from sluicegate.apps.images.origin_slots import OriginSlots
 from sluicegate.apps.images.room import Held, Room
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.images.cache_control import OriginCaching, read_caching
 from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
-from sluicegate.system import SystemChance
 
 try:
     import aiohttp
@@ -77,8 +76,17 @@ class Download(NamedTuple):
 
     body: bytes | None
     validators: Validators
+    caching: OriginCaching | None  # None where a 304 says nothing of it
     took_us: int
     held: Held
+
+
+class _Answer(NamedTuple):
+    """The same, of one hop."""
+
+    body: bytes | None
+    validators: Validators
+    caching: OriginCaching | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +125,7 @@ class Origin:
             ),
             clock=clock,
         )
-        self._bulkhead = Bulkhead(
-            BulkheadSettings(
-                name="origin",
-                cap=min(settings.per_host, settings.downloads_max),
-                pool=settings.downloads_max,
-            ),
-            SystemChance(),
-        )
+        self.slots = OriginSlots(settings.per_host, settings.downloads_max, clock)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 resolver=resolver,
@@ -156,18 +157,22 @@ class Origin:
         begun_us = self._clock.now_us()
         held = Held(self.room)
         try:
-            body, validators = await self._follow(url, known, request, held)
+            answer = await self._follow(url, known, request, held)
         except BaseException as error:
             held.free()
             if isinstance(error, ImageFailure):
                 self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
             raise
-        if body is None:
+        if answer.body is None:
             self.unchanged += 1
         else:
             self.downloads += 1
-            self.bytes += len(body)
-        return Download(body, validators, self._clock.now_us() - begun_us, held)
+            self.bytes += len(answer.body)
+        return Download(*answer, self._clock.now_us() - begun_us, held)
+
+    def requeue(self, request: Request, now_us: int) -> None:
+        """Move a waiting download to the class that its request has now."""
+        self.slots.requeue(request, now_us)
 
     async def close(self) -> None:
         """End all connections."""
@@ -181,50 +186,52 @@ class Origin:
 
     async def _follow(
         self, url: str, known: Validators | None, request: Request | None, held: Held
-    ) -> tuple[bytes | None, Validators]:
-        deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
-        if request is not None and request.deadline_us is not None:
-            deadline_us = min(deadline_us, request.deadline_us)
+    ) -> _Answer:
+        left_us = int(self.settings.timeout_s * 1e6)
+        by = Request(url) if request is None else request
         for _ in range(self.settings.redirects_max + 1):
-            found = await self._ask(check_url(url), known, request, deadline_us, held)
+            hop = self._hop(check_url(url))
+            slot = await self.slots.enter(hop.shard, by)
+            begun_us = self._clock.now_us()
+            # The time in the queue and a caller's short deadline are not the origin's fault.
+            hop.deadline_us, hop.criticality = begun_us + left_us, by.criticality
+            outcome = Outcome.IGNORE
+            try:
+                result = await self._ask(hop, hop.deadline_us, known, held)
+                outcome = result.outcome
+            finally:
+                slot.end(outcome, self._clock.now_us())
+            if isinstance(result.error, TimeoutError):
+                raise ImageFailure(ImageErrorKind.TIMEOUT, "it did not answer in time")
+            found = result.unwrap()
             if not isinstance(found, str):
                 return found
             url, known = _redirected(url, found), None
+            left_us = max(0, left_us - (self._clock.now_us() - begun_us))
         raise ImageFailure(
             ImageErrorKind.ORIGIN_DOWN, f"more than {self.settings.redirects_max} redirects"
         )
 
-    async def _ask(
-        self, url: str, known: Validators | None, by: Request | None, deadline_us: int, held: Held
-    ) -> str | tuple[bytes | None, Validators]:
-        """One hop, within our protection: an answer, or where it is said to be."""
+    def _hop(self, url: str) -> Request:
+        """Return the request for one URL, by host; raise `ImageFailure` if it is forbidden."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
         refusal = self._rules.refuse_host(host)
         if refusal:
             raise ImageFailure(ImageErrorKind.FORBIDDEN, refusal)
-        shard = f"{host}:{port}"
-        request = Request(url, shard=shard, operation="GET", deadline_us=deadline_us)
-        if by is not None:
-            request.criticality = by.criticality
-        permit = self._bulkhead.admit(request, self._clock.now_us())
-        if isinstance(permit, Decision):
-            raise Refused(permit)
-        outcome = Outcome.IGNORE
-        try:
-            result = await self._client.call(
-                lambda _: self._attempt(url, known, deadline_us, held), request, idempotent=True
-            )
-            outcome = result.outcome
-        finally:
-            permit.end(outcome, self._clock.now_us())
-        if isinstance(result.error, TimeoutError):
-            raise ImageFailure(ImageErrorKind.TIMEOUT, "it did not answer in time")
-        return result.unwrap()
+        return Request(url, shard=f"{host}:{port}", operation="GET")
+
+    async def _ask(
+        self, hop: Request, deadline_us: int, known: Validators | None, held: Held
+    ) -> CallResult[str | _Answer]:
+        """Send one hop, within our protection: return an answer, or the target of a redirect."""
+        return await self._client.call(
+            lambda _: self._attempt(hop.key, known, deadline_us, held), hop, idempotent=True
+        )
 
     async def _attempt(
         self, url: str, known: Validators | None, deadline_us: int, held: Held
-    ) -> CallResult[str | tuple[bytes | None, Validators]]:
+    ) -> CallResult[str | _Answer]:
         """One request. What is the origin's failure counts for its breaker; a 404 does not."""
         refusals: list[str] = []
         _refusals.set(refusals)
@@ -254,7 +261,7 @@ class Origin:
 
     async def _send(
         self, url: str, known: Validators | None, deadline_us: int, held: Held
-    ) -> str | tuple[bytes | None, Validators]:
+    ) -> str | _Answer:
         headers: dict[str, str] = {}
         if known is not None and known.etag:
             headers["If-None-Match"] = known.etag
@@ -267,7 +274,7 @@ class Origin:
             if status in _REDIRECTS:
                 return answer.headers.get("Location", "")
             if status == 304 and known is not None:
-                return None, _validators_of(answer, known)
+                return _Answer(None, _validators_of(answer, known), _caching_of(answer, None))
             if status in _GONE:
                 raise ImageFailure(ImageErrorKind.NOT_FOUND, f"the origin answers {status}")
             if status >= 500 or status == 429:
@@ -279,7 +286,9 @@ class Origin:
                 detail = f"the body is coded ({coding[:40]!a})"
                 raise ImageFailure(ImageErrorKind.WRONG_TYPE, detail)
             body = await self._read(answer, deadline_us, held)
-            return body, _validators_of(answer, Validators())
+            return _Answer(
+                body, _validators_of(answer, Validators()), _caching_of(answer, OriginCaching())
+            )
 
     async def _read(self, answer: aiohttp.ClientResponse, deadline_us: int, held: Held) -> bytes:
         bytes_max = self.settings.bytes_max
@@ -358,6 +367,14 @@ def _validators_of(answer: aiohttp.ClientResponse, known: Validators) -> Validat
     etag = answer.headers.get("ETag", known.etag)
     modified = answer.headers.get("Last-Modified", known.last_modified)
     return Validators(etag if _is_plain(etag) else "", modified if _is_plain(modified) else "")
+
+
+def _caching_of(
+    answer: aiohttp.ClientResponse, unsaid: OriginCaching | None
+) -> OriginCaching | None:
+    """Return the caching that the answer permits; `unsaid` without `Cache-Control`."""
+    values = answer.headers.getall("Cache-Control", [])
+    return read_caching(", ".join(values), answer.headers.get("Age", "")) if values else unsaid
 
 
 def _is_plain(value: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+import os
+import socket
+from typing import final
 
 from sluicegate.apps.images.collect import Collector, Progress, no_progress
 from sluicegate.apps.images.contents import Contents
@@ -16,10 +18,6 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
-
-# Processing takes tens of milliseconds and more: what stood so long is a standing queue here.
-QUEUE_TARGET_US: Final = 200_000
-QUEUE_INTERVAL_US: Final = 1_000_000
 
 
 @final
@@ -44,9 +42,7 @@ class ImageParts:
                 places=settings.processes,
                 length_max=settings.queue_max,
                 wait_us_max=int(settings.queue_wait_s * 1e6),
-                slow_wait_us_max=int(settings.queue_wait_s * 1e6),  # whatever the work
-                target_us=QUEUE_TARGET_US,
-                interval_us=QUEUE_INTERVAL_US,
+                form="none",  # results are stored, so a long queue is no overload
             )
         )
         self.pipeline = ImagePipeline(
@@ -58,6 +54,8 @@ class ImageParts:
             clock,
             PipelineSettings(
                 fresh_s=settings.fresh_s,
+                fresh_max_s=settings.fresh_max_s,
+                stale_s=settings.stale_s,
                 recheck_s=settings.recheck_s,
                 waiters_max=settings.waiters_max,
                 lifetimes=settings.lifetimes(),
@@ -79,12 +77,12 @@ class ImageParts:
             keep_s=self.settings.keep_s,
             marks_bytes_max=self.settings.collect_bytes_max,
             progress=progress,
+            holder=f"{socket.gethostname()}:{os.getpid()}",
         )
 
     async def close(self) -> None:
         """Close them, the last that was made first."""
-        if self.pipeline.looks is not None:
-            await self.pipeline.looks.close()
+        await self.pipeline.close()
         await self.processor.close()
         await self.origin.close()
         await self.contents.close()

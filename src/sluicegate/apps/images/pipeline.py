@@ -9,8 +9,10 @@
 Who asks for a URL or a variant that is under way waits for it (`policies/coalesce.py`). What an
 origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
 
-    check    `fresh_s` after the last check the origin is asked whether it changed; a caller who
-             knows of a newer Last-Modified has it asked before, but once in `recheck_s` at most
+    check    when the lifetime that the origin gave is over (`recheck_s` to `fresh_max_s`; `fresh_s`
+             if it gave none) the image is served for `stale_s` more, and one check runs behind the
+             answer. A request waits for the check if the origin forbids stale answers, or its
+             caller knows of a newer Last-Modified
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, Protocol, TypeVar, final
 
-from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.contents import Content, Contents
 from sluicegate.apps.images.failures import (
     OF_BOUNDS,
     OF_ORIGINAL,
@@ -39,8 +41,10 @@ from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.owners import UPLOAD, owners_of, with_owner
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
+from sluicegate.apps.images.work_behind import WorkBehind
 from sluicegate.command_line.text import clip
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.image import (
@@ -54,6 +58,7 @@ from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
+from sluicegate.policies.images.cache_control import UNSAID, must_check
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
@@ -62,6 +67,8 @@ ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 BULK_TRIES: Final = 8
 BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
 BULK_WAIT_US_MAX: Final = 5_000_000
+BEHIND_MAX: Final = 1_000  # checks behind answers; beyond that, the next request begins one
+BEHIND_US: Final = 60_000_000  # for one of them, the wait for a slot included
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
 BLOCKED_US: Final = 60_000_000  # that others may keep the answer that an image is blocked
@@ -80,12 +87,18 @@ class Downloads(Protocol):
         """Download, or learn that nothing has changed."""
         ...
 
+    def requeue(self, request: Request, now_us: int) -> None:
+        """Move a waiting download to the class that its request has now."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
     """When origins are asked again, and what is remembered."""
 
     fresh_s: float = 3_600.0
+    fresh_max_s: float = 86_400.0
+    stale_s: float = 86_400.0
     recheck_s: float = 1.0
     waiters_max: int = 20_000
     near: str = "off"  # what is done with originals that look alike: "report", or "share" variants
@@ -110,6 +123,7 @@ class Image(NamedTuple):
     pages: int = 1  # frames or pages of the original
     made: bool = False  # just now
     owners: tuple[str, ...] = ()
+    directives: str = ""  # of the origin's Cache-Control
 
 
 class _Variant(NamedTuple):
@@ -146,7 +160,7 @@ class PipelineCounts:
     processed: int = 0
     failures_cached: int = 0  # answers from a remembered failure
     failures: int = 0
-    stale: int = 0  # served since the origin could not be asked
+    stale: int = 0  # served although due, or since the origin could not be asked
     mended: int = 0
     process_us: int = 0
     saved_us: int = 0  # of processing
@@ -203,10 +217,11 @@ class ImagePipeline:
         self._clock = clock
         # Downloads and processing have deadlines of their own: no second flight beside a slow one.
         shared = CoalesceSettings(waiters_max=self.settings.waiters_max, overdue_us=0)
-        self._urls: Coalesce[UrlRecord] = Coalesce(shared)
+        self._urls: Coalesce[UrlRecord] = Coalesce(shared, downloads.requeue)
         self._variants: Coalesce[_Variant] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
         self._firsts: Coalesce[str] = Coalesce(shared, queue.requeue)
+        self.behind = WorkBehind(BEHIND_MAX)
         near = self.settings.near
         self.looks: Looks | None = None
         if near != "off":
@@ -254,6 +269,12 @@ class ImagePipeline:
             await self.maps.swap_variant(image.original, record, kept)
         return text
 
+    async def close(self) -> None:
+        """End checks behind answers, and looks."""
+        await self.behind.close()
+        if self.looks is not None:
+            await self.looks.close()
+
     def sharing(self) -> dict[str, CoalesceStats]:
         """Who waits for a download or a variant that another one asked for."""
         return {"urls": self._urls.stats(), "variants": self._variants.stats()}
@@ -263,22 +284,25 @@ class ImagePipeline:
         if sniff_image(data[:HEAD_BYTES]) is None:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         self.counts.uploads += 1
-        content = await self.contents.store(data)
-        name = UPLOAD + content.digest
-        if await self.maps.is_blocked(name, content.digest):
-            raise self._blocked()
+        now_us = self._clock.now_us()
+
+        async def put(content: Content) -> None:
+            name = UPLOAD + content.digest
+            if await self.maps.is_blocked(name, content.digest):
+                raise self._blocked()
+            before = await self.maps.url(name) or UrlRecord(name)
+            record = UrlRecord(
+                name, content.digest, checked_us=now_us, changed_us=now_us, owners=before.owners
+            )
+            await self.maps.put_url(with_owner(record, owner))
+
+        content = await self.contents.refer(data, put)
         self.contents.keep(content.digest, data)
         if content.known and await self.contents.read(*content[:3]) is None:
-            content = await self.contents.store(data, again=True)
+            content = await self.contents.refer(data, put, again=True)
         if content.known:
             self.counts.duplicates += 1
             self.counts.saved_bytes += len(data)
-        now_us = self._clock.now_us()
-        before = await self.maps.url(name) or UrlRecord(name)
-        record = UrlRecord(
-            name, content.digest, checked_us=now_us, changed_us=now_us, owners=before.owners
-        )
-        await self.maps.put_url(with_owner(record, owner))
         return ImageUpload(content.digest, content.size, content.known)
 
     # URLs.
@@ -295,7 +319,13 @@ class ImagePipeline:
             content = url.removeprefix(UPLOAD)
         if await self.maps.is_blocked(url, content):
             raise self._blocked()
-        if record is None or force or not self._is_fresh(record, now_us, modified):
+        stale = False
+        if record is not None and not force and self._is_fresh(record, now_us, modified):
+            self.counts.fresh += 1
+        elif record is not None and not force and self._may_show(record, now_us, modified):
+            stale = True
+            self._check_behind(url, request, now_us)
+        else:
             if url.startswith(UPLOAD):
                 if record is not None:
                     raise Unavailable("the blob store", "this upload is missing or damaged")
@@ -305,8 +335,6 @@ class ImagePipeline:
             record = await self._urls.share(
                 key, request, self._clock, lambda flight: self._check(url, flight.request, force)
             )
-        else:
-            self.counts.fresh += 1
         named = with_owner(record, owner)
         if named is not record and not record.failure:
             record = named
@@ -314,9 +342,39 @@ class ImagePipeline:
         if not record.content:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
-        if record.failure:
-            self.counts.stale += 1
+        self.counts.stale += stale or bool(record.failure)
         return record
+
+    def _may_show(self, record: UrlRecord, now_us: int, modified: str) -> bool:
+        """Whether what is due for a check is shown at once, and checked behind the answer."""
+        if not record.content or record.url.startswith(UPLOAD):
+            return False
+        if modified and is_newer(modified, record):
+            return False
+        if record.failure:  # its origin did not answer the last time
+            return True
+        if must_check(record.directives):
+            return False
+        due_us = record.checked_us + self._lifetime_us(record)
+        return now_us - due_us < self.settings.stale_s * 1e6
+
+    def _check_behind(self, url: str, request: Request, now_us: int) -> None:
+        """Ask the origin while the caller has its answer; one check for each URL."""
+        if self._urls.leader(url) is not None:
+            return
+        by = Request(url, caller=request.caller, criticality=Criticality.BEST_EFFORT)
+        by.deadline_us = now_us + BEHIND_US
+        self.behind.start(
+            self._urls.share(
+                url, by, self._clock, lambda flight: self._check(url, flight.request, False)
+            )
+        )
+
+    def _lifetime_us(self, record: UrlRecord) -> int:
+        """For how long a check is good."""
+        if record.lifetime_s == UNSAID:
+            return int(self.settings.fresh_s * 1e6)
+        return int(max(record.lifetime_s, self.settings.recheck_s) * 1e6)
 
     def _is_fresh(self, record: UrlRecord, now_us: int, modified: str) -> bool:
         if record.failure in OF_BOUNDS and record.checked_us < self.bounds_since_us:
@@ -328,7 +386,7 @@ class ImagePipeline:
         age_us = now_us - record.checked_us
         if modified and is_newer(modified, record) and age_us >= self.settings.recheck_s * 1e6:
             return False
-        return age_us < self.settings.fresh_s * 1e6
+        return age_us < self._lifetime_us(record)
 
     async def _check(self, url: str, request: Request, force: bool) -> UrlRecord:
         """Ask the origin, and remember what it says."""
@@ -357,19 +415,36 @@ class ImagePipeline:
             why = ImageFailure(ImageErrorKind.BLOCKED, "it was taken down")
             record = self._failed(url, None, why)
         await self.maps.put_url(record)
+        if record.content and not await self.contents.take_up(record.content):
+            # It was collected before this entry pointed to it.
+            if not force:
+                return await self._check(url, request, True)
+            record = await self._without_content(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1
+        return record
+
+    async def _without_content(self, record: UrlRecord) -> UrlRecord:
+        """Store and return the failure alone; raise if there is none."""
+        if not record.failure:
+            raise Unavailable("the blob store", "its blobs are collected as soon as written")
+        record = record._replace(content="")
+        await self.maps.put_url(record)
         return record
 
     async def _downloaded(
         self, url: str, before: UrlRecord | None, download: Download, force: bool
     ) -> UrlRecord:
         now_us = self._clock.now_us()
-        validators = download.validators
+        validators, caching = download.validators, download.caching
+        if caching is not None:
+            most_s = int(self.settings.fresh_max_s)
+            caching = caching._replace(lifetime_s=min(caching.lifetime_s, most_s))
         if download.body is None:
             assert before is not None
             self.counts.unchanged += 1
-            return before._replace(
+            record = before if caching is None else before._replace(**caching._asdict())
+            return record._replace(
                 **validators._asdict(), checked_us=now_us, failure="", detail="", until_us=0
             )
         self.counts.downloads += 1
@@ -386,7 +461,8 @@ class ImagePipeline:
         if content.known and not force:
             self.counts.duplicates += 1
             self.counts.saved_bytes += content.size
-        return UrlRecord(url, content.digest, *validators, now_us, changed_us)
+        record = UrlRecord(url, content.digest, *validators, now_us, changed_us)
+        return record if caching is None else record._replace(**caching._asdict())
 
     def _blocked(self) -> NoImageError:
         until_us = self._clock.now_us() + BLOCKED_US
@@ -469,12 +545,13 @@ class ImagePipeline:
             record.pages,
             made,
             owners_of(url),
+            url.directives,
         )
 
     def _fresh_us(self, url: UrlRecord) -> int:
         """Until when it is as it is without being asked again."""
         since_us = self._clock.now_us() if url.url.startswith(UPLOAD) else url.checked_us
-        return max(since_us + int(self.settings.fresh_s * 1e6), url.until_us)
+        return max(since_us + self._lifetime_us(url), url.until_us)
 
     async def _look_up(self, original: str, text: str) -> VariantRecord | None:
         """The variant, or the failure of it or of its original that still holds; else None."""
@@ -543,16 +620,24 @@ class ImagePipeline:
                 judged, engine, at_us=now_us, failure=error.kind, detail=error.detail,
                 until_us=until,
             )  # fmt: skip
+            await self.maps.put_variant(original, record)
         else:
-            now_us = self._clock.now_us()
             data = made.data
-            content = await self.contents.store(data, again=again)
-            record = VariantRecord(
-                text, engine, content.digest, content.generation, content.size,
-                made.media_type, made.width, made.height, took_us, now_us,
+            plain = VariantRecord(
+                text, engine, type=made.media_type, width=made.width, height=made.height,
+                took_us=took_us, at_us=self._clock.now_us(),
                 frames=made.frames, pages=made.pages,
             )  # fmt: skip
-        await self.maps.put_variant(original, record)
+
+            def of(content: Content) -> VariantRecord:
+                digest, generation, size, _ = content
+                return plain._replace(content=digest, generation=generation, size=size)
+
+            record = of(
+                await self.contents.refer(
+                    data, lambda content: self.maps.put_variant(original, of(content)), again=again
+                )
+            )
         return _Variant(record, data)
 
     async def _process(

@@ -14,7 +14,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import encode_json, parse_object
 
 VERSION: Final = 2
-READ: Final = (1, 2)
+_OLDEST: Final = 1  # that is read: it lacks fields that have defaults
+WRITING: Final = "writing"  # its blob may be there or not
 LIVE: Final = "live"
 CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
 GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
@@ -36,15 +37,18 @@ class UrlRecord(NamedTuple):
     detail: str = ""
     until_us: int = 0  # that the failure holds
     owners: str = ""  # separated by spaces; none is the host of the URL. Since version 2
+    lifetime_s: int = -1  # that the origin said, within our bound; -1 is none
+    directives: str = ""  # of its Cache-Control (`policies/images/cache_control.py`)
 
 
 class ContentRecord(NamedTuple):
-    """Digest to stored bytes. A later `generation` of the same bytes has a blob of another name."""
+    """Digest to stored bytes. Each `generation` has a blob of another name, and is never reused."""
 
     state: str
     size: int
     generation: int = 0
     since_us: int = 0
+    run: int = 0  # the collection that may remove it, if it is condemned
 
 
 class VariantRecord(NamedTuple):
@@ -87,6 +91,14 @@ class BoundsRecord(NamedTuple):
     since_us: int
 
 
+class LeaseRecord(NamedTuple):
+    """The collector, the end of its lease, and the number of its run, which is not reused."""
+
+    run: int
+    holder: str = ""
+    until_us: int = 0
+
+
 class BlockRecord(NamedTuple):
     """A blocked URL or hash, the caller that blocked it, and the reason."""
 
@@ -112,8 +124,8 @@ class TakedownRecord(NamedTuple):
 
 
 Record: TypeAlias = (
-    "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord | BlockRecord"
-    " | TakedownRecord"
+    "UrlRecord | ContentRecord | VariantRecord | LookRecord | BoundsRecord | LeaseRecord"
+    " | BlockRecord | TakedownRecord"
 )
 R = TypeVar(
     "R",
@@ -122,6 +134,7 @@ R = TypeVar(
     VariantRecord,
     LookRecord,
     BoundsRecord,
+    LeaseRecord,
     BlockRecord,
     TakedownRecord,
 )
@@ -139,7 +152,7 @@ def decode(kind: type[R], data: bytes) -> R:
     """The record that was stored."""
     fields = parse_object(data, "the stored record")
     version = fields.pop("v", None)
-    if version not in READ:
+    if version not in range(_OLDEST, VERSION + 1):
         remedy = f"this build reads versions up to {VERSION}: start the build that wrote it"
         raise BadValue("the stored record's version", version, remedy)
     return kind(**fields)

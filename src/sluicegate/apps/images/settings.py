@@ -112,7 +112,7 @@ class OriginFlags(SettingsBase):
     ] = 5.0
     origin_redirects_max: Annotated[int, Setting("redirects followed", whole(0, 32))] = 4
     origin_per_host: Annotated[
-        int, Setting("downloads at a time from one host", whole(1, 100_000))
+        int, Setting("downloads at a time from one host; others queue", whole(1, 100_000))
     ] = 16
     origin_downloads_max: Annotated[
         int, Setting("downloads at a time from all hosts", whole(1, 100_000))
@@ -126,6 +126,14 @@ class MemoryFlags(SettingsBase):
     fresh_s: Annotated[
         float, Setting("ask an origin after so long whether an image changed", seconds(0, _YEARS_S))
     ] = 3_600.0
+    fresh_max_s: Annotated[
+        float,
+        Setting("longest time for which an origin's max-age is honored", seconds(0, _YEARS_S)),
+    ] = _DAY_S
+    stale_s: Annotated[
+        float,
+        Setting("serve an image this long after it is due, and check behind", seconds(0, _YEARS_S)),
+    ] = _DAY_S
     recheck_s: Annotated[
         float,
         Setting("ask it at most so often for callers who know of a newer version", seconds(0, 600)),
@@ -226,7 +234,7 @@ class ProcessFlags(SettingsBase):
     quota_burst_s: Annotated[
         int, Setting("seconds of a quota that may be spent at once", whole(1, 3_600))
     ] = 10
-    queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 10.0
+    queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +277,10 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         float, Setting("for how long others may keep an answer", seconds(0, _YEARS_S))
     ] = 3_600.0
     timeout_s: Annotated[float, Setting("longest time for an answer", seconds(0.1, 3_500))] = 25.0
+    fallback_s: Annotated[
+        float,
+        Setting("show a page another image if one is not ready after this", seconds(0, 600)),
+    ] = 4.0
     waiters_max: Annotated[
         int, Setting("requests that wait for an answer at a time", whole(1, 1_000_000))
     ] = 20_000

@@ -106,7 +106,7 @@ class ImageProcess:
             finally:
                 self._reading = False
             return read(answer)
-        except ImageFailure:
+        except (ImageFailure, Unavailable):  # whole answers
             raise
         except Exception as error:
             # Of an answer that was not read to its end, the rest would be the next job's.
