@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from datetime import datetime
 from functools import wraps
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
@@ -164,8 +163,8 @@ class Refusing:
 
 def _now_us(task: Any) -> int:
     """Return the instant by the clock that Celery starts delayed tasks by."""
-    now: datetime = task.app.now()
-    return round(now.timestamp() * 1e6)
+    now_s: float = task.app.now().timestamp()
+    return round(now_s * 1e6)
 
 
 def _mark(task: Any) -> dict[str, Any]:
