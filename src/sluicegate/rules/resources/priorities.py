@@ -75,6 +75,11 @@ class Priorities:
         self.callers = CallerRules() if callers is None else callers
         self.client_type_header = client_type_header
 
+    @property
+    def headers(self) -> tuple[str, str]:
+        """The headers that these rules read."""
+        return self.names.header, self.client_type_header
+
     def settle(
         self, caller: str, claim: Criticality | None, headers: Mapping[str, str]
     ) -> Criticality:
