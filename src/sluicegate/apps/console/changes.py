@@ -271,12 +271,15 @@ class ChangeRoutes:
                     base=draft.base,
                     message=draft.message,
                     reason=draft.reason,
+                    confirm=draft.confirm,
                 ),
             )
         except Conflict as error:
             return await self._changed_meanwhile(request, by, draft, error)
         except BadValue as error:
-            return self._editor(request, by, draft, problems_view(error), status=422)
+            asked = error.remedy if error.field == "confirm" else ""
+            found = "" if asked else problems_view(error)
+            return self._editor(request, by, draft._replace(asked=asked), found, status=422)
         return go_to(pages.proposal_path(str(one["id"])))
 
     async def _changed_meanwhile(
@@ -408,7 +411,8 @@ def _draft_in(fields: Mapping[str, str]) -> Draft:
     # A form sends CRLF; files of rules have LF.
     text = fields.get("text", "").replace("\r\n", "\n")
     names = ("base", "message", "reason")
-    return Draft(fields.get("file", ""), text, *(fields.get(one, "") for one in names))
+    words = (fields.get(one, "") for one in names)
+    return Draft(fields.get("file", ""), text, *words, confirm=fields.get("confirm") == "yes")
 
 
 def _status_of(error: SluicegateError) -> int:
