@@ -89,20 +89,13 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(sys, "stdin", typed := Terminal())
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    return typed
-
-
 @pytest.mark.parametrize(("answer", "code", "proposals"), [("y", 0, 1), ("", 2, 0), ("n", 2, 0)])
 def test_terminal_is_asked_for_confirmation(
-    book: Book, terminal: Terminal, answer: str, code: int, proposals: int
+    book: Book, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, proposals: int
 ) -> None:
     book.init()
-    terminal.write(f"{answer}\n")
-    terminal.seek(0)
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     words = ("propose", book.file(RULES.replace("100", "1")), "-m", "Less")
     got, _, err = book.run(*words, "--rulebook", book.folder)
     assert "changes from 100/hour to 1/hour" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -96,7 +97,9 @@ def test_push_of_large_change_requires_its_line(
     world.look()
     proposal = only(world)
     assert proposal["state"] == state
-    assert "'login' changes from 10/minute to 100/minute" in str(proposal["history"])
+    history = json.dumps(proposal["history"])
+    assert "'login' changes from 10/minute to 100/minute" in history
+    assert ("with the line 'Confirm: true' in its message" in history) == (state == "rejected")
 
 
 def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> None:

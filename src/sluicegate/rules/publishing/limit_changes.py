@@ -68,9 +68,9 @@ def large_changes(changes: Iterable[FileChange]) -> list[LimitChange]:
     return found
 
 
-def unconfirmed(changes: Sequence[LimitChange]) -> BadValue:
-    """The error of a proposal that makes large changes without a confirmation."""
-    remedy = f'send "confirm": true for a limit that changes {FACTOR}-fold or is removed'
+def unconfirmed(changes: Sequence[LimitChange], how: str) -> BadValue:
+    """The error of a proposal that makes large changes; `how` they are confirmed."""
+    remedy = f"{how} for a limit that changes {FACTOR}-fold or is removed"
     return BadValue("confirm", False, f"{describe(changes)}; {remedy}")
 
 

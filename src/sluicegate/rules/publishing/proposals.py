@@ -43,6 +43,8 @@ ID_CHARS: Final = 12
 GATE: Final = "the gate"
 PUSHED_MAX: Final = 1_000  # commits of one push
 CONFIRM_LINE: Final = "Confirm: true"  # of a commit's message, for large changes of limits
+_BY_FIELD: Final = 'send "confirm": true'
+_BY_LINE: Final = f"push a commit with the line '{CONFIRM_LINE}' in its message"
 _READY_TRIES_MAX: Final = 16
 _SECOND_US: Final = 1_000_000
 
@@ -112,7 +114,7 @@ class Proposals:
         it = self._new_proposal(commit, base, by)._replace(
             reason=reason, judged_on=live.commit, candidate=candidate
         )
-        return self._enter(self._confirm(it, confirm), by)
+        return self._enter(self._confirm(it, confirm, _BY_FIELD), by)
 
     def propose_push(self, commit: Commit, base: str, refusal: str = "") -> Proposal:
         """A proposal of what somebody has pushed; what cannot be one is kept as rejected."""
@@ -128,7 +130,8 @@ class Proposals:
             if not refusal:
                 candidate = self.check(commit.id, live.commit)
                 it = it._replace(judged_on=live.commit, candidate=candidate)
-                it = self._confirm(it, CONFIRM_LINE in commit.message.splitlines())
+                confirm = CONFIRM_LINE in commit.message.splitlines()
+                it = self._confirm(it, confirm, _BY_LINE)
         except (BadValue, Conflict) as error:
             refusal = str(error)
         if not refusal:
@@ -247,13 +250,13 @@ class Proposals:
             steps=(ProposalStep(now_us, proposer, "proposed"),),
         )
 
-    def _confirm(self, it: Proposal, confirm: bool) -> Proposal:
+    def _confirm(self, it: Proposal, confirm: bool, how: str) -> Proposal:
         """The proposal, its large changes of limits in its history; an error without `confirm`."""
         changes = large_changes(self._rule_files.changes(it.judged_on, it.candidate))
         if not changes:
             return it
         if not confirm:
-            raise unconfirmed(changes)
+            raise unconfirmed(changes, how)
         return review.with_step(it, it.at_us, it.proposer, "confirmed", describe(changes))
 
     def _keep_ref(self, it: Proposal) -> None:
