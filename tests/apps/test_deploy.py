@@ -293,7 +293,7 @@ def test_manifest_confines_its_pods(file: Path) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-    # What a service writes is on a volume, since nothing else can be written.
+    # Services write to volumes only: the root file system is read-only.
     writable = {
         mount["mountPath"]
         for container in _containers(pod)

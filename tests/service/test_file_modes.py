@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sluicegate.apps.limiter.settings import LimiterSettings
-from sluicegate.service import file_modes
 from sluicegate.service.command import add_service_flags, settings_to_serve
 from sluicegate.service.file_modes import FileModes, GuardedFile, loose_file
 from tests.apps.kv.process import access_file
@@ -54,7 +53,7 @@ def test_group_may_read_key_of_another_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, loose: bool
 ) -> None:
     path = made(tmp_path, mode)
-    monkeypatch.setattr(file_modes.os, "geteuid", lambda: os.stat(path).st_uid + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(path).st_uid + 1)
     found = loose_file(GuardedFile("--tls-key", path, True))
     assert (found is not None) == loose
     assert found is None or found.fix == f"chmod 640 '{path}'"

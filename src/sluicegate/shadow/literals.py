@@ -58,7 +58,7 @@ def describe_untried(
     *,
     semantics: Semantics | str = Semantics.SLUICEGATE,
 ) -> list[str]:
-    """What of the candidate this capture cannot try, in words.
+    """Describe the parts of the candidate that this capture cannot try.
 
     In changed files, a glob over redacted values matches nothing, and neither does a header that
     was not captured. In no file does a header whose name marks it as a secret.
@@ -66,6 +66,12 @@ def describe_untried(
     globs: set[tuple[str, str]] = set()
     headers: set[str] = set()
     secret: set[str] = set()
+    captured = {
+        pair
+        for query in traffic.queries
+        if isinstance(query, CheckRequest)
+        for pair in query.headers.items()
+    }
     for name, data in candidate.items():
         if is_rules_file(name):
             _, value = read_file(name, data, semantics)
@@ -75,7 +81,8 @@ def describe_untried(
                 headers.update(_headers(value))
     words = [
         f"{glob!r} of {where} cannot match what was redacted"
-        for where, glob in sorted(globs.intersection(unmatched_globs))
+        # A glob that was live during the capture stands there in place of the names it decided.
+        for where, glob in sorted(globs.intersection(unmatched_globs) - captured)
     ]
     words += [
         f"the header {name} carries a secret by its name and is never captured; rename it"
@@ -83,13 +90,8 @@ def describe_untried(
     ]
     headers.difference_update(HEADERS_DEFAULT, secret)
     if headers:
-        captured = {
-            name
-            for query in traffic.queries
-            if isinstance(query, CheckRequest)
-            for name in query.headers
-        }
-        words += [f"the header {name} was not captured" for name in sorted(headers - captured)]
+        missing = headers - {name for name, _ in captured}
+        words += [f"the header {name} was not captured" for name in sorted(missing)]
     return words
 
 

@@ -57,6 +57,25 @@ def test_header_criticality_is_captured_and_judged(tmp_path: Path) -> None:
     assert headers_in(folder, "checkout")[0] == {"x-request-kind": "checkout"}
 
 
+def test_criticality_by_glob_is_captured_and_judged(tmp_path: Path) -> None:
+    folder, before = tmp_path / "capture", rules_of(1_000)
+    flags = ("--rules", rules_file(tmp_path, before), "--capture", str(folder))
+    with LimiterProcess(tmp_path, *flags) as limiter:
+        for number in range(REQUESTS):
+            send(limiter, {"x-request-kind": f"pay-{number}"}, count=1)
+        send(limiter, {"x-request-kind": "a name of no rule"}, count=3)
+        assert limiter.end() == 0
+    found = judge(folder, before, rules_of(1))
+    assert (found.result, f"{REQUESTS - 1} of {REQUESTS} CRITICAL" in found.sentence) == (
+        FAILED,
+        True,
+    )
+    narrower = before.replace('"pay-*"', '"pay-1*"')
+    found = judge(folder, before, narrower)
+    assert found.result == NOT_JUDGED
+    assert "'pay-1*' of x-request-kind cannot match" in found.sentence
+
+
 def test_captured_headers_follow_reload_of_rules(tmp_path: Path) -> None:
     folder, after = tmp_path / "capture", rules_of(1_000, "x-kind")
     flags = ("--rules", rules_file(tmp_path, rules_of(1_000)), "--capture", str(folder))
@@ -66,7 +85,7 @@ def test_captured_headers_follow_reload_of_rules(tmp_path: Path) -> None:
         limiter.signal(signal.SIGHUP)
         until(
             lambda: limiter.ask("/v1/state")[1]["rulebook"]["version"] != version,
-            "the new rules to be in force",
+            "the new rules to be live",
         )
         send(limiter, {"x-kind": "checkout"})
         assert limiter.end() == 0

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from sluicegate.contracts.checks import CheckRequest
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.traffic import ALL
@@ -29,7 +30,7 @@ def capture(book: Book, requests: int) -> None:
     """As a limiter with these rules captures: the headers are those of the rules."""
     settings = CaptureSettings(folder=f"{book.folder}/capture", share=ALL)
     log = Capture(settings, clock=HandClock(START_US))
-    log.follow_rules(["x-kind"])
+    log.follow_rules([Priorities(PriorityNames(header="x-kind"))])
     for number in range(requests):
         ask = CheckRequest(f"u{number % 7}", "/shop", headers={"x-kind": "checkout"})
         log.note_check(ask, START_US + number * 1_000, False)
@@ -83,14 +84,14 @@ def test_ten_fold_change_requires_confirm(book: Book, verb: str) -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal on which somebody has typed these lines."""
+    """A terminal with typed lines."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize(("answer", "code", "proposals"), [("y", 0, 1), ("", 2, 0), ("n", 2, 0)])
-def test_terminal_is_asked_for_confirmation(
+def test_confirmation_is_read_from_terminal(
     book: Book, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, proposals: int
 ) -> None:
     book.init()

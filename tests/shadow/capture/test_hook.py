@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 from sluicegate.shadow.capture.key import read_key
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.capture.recorder import (
@@ -74,7 +75,7 @@ def test_what_is_noted_is_written(tmp_path: Path) -> None:
 def test_headers_of_rules_are_kept_except_secrets(tmp_path: Path) -> None:
     folder = tmp_path / "capture"
     capture = made(folder)
-    capture.follow_rules(["x-kind", "cookie"])
+    capture.follow_rules([Priorities(PriorityNames(header="x-kind"), None, "cookie")])
     capture.note_check(
         CheckRequest("ann", "/a", headers={**ASK.headers, "x-kind": "buy", "x-other": "7"}),
         START_US,

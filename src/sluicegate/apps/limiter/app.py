@@ -238,9 +238,7 @@ class LimiterApp(App[LimiterSettings]):
     def _follow_headers(self, *books: ServiceRuleSet) -> None:
         """Capture the headers by which these rules tell requests apart."""
         if self.capture is not None:
-            self.capture.follow_rules(
-                [name for book in books for name in book.resources.priorities.headers]
-            )
+            self.capture.follow_rules([book.resources.priorities for book in books])
 
     def _take(self, book: ServiceRuleSet) -> None:
         self.mesh.book = book.mesh

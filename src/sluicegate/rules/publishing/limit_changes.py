@@ -1,9 +1,9 @@
-"""Limit changes: which rules of a proposal change a limit so much that it takes a confirmation.
+"""Limit changes: the rules whose limit a proposal changes so much that it takes a confirmation.
 
 A rule is known by its format and its name. Its limit is the lowest rate that it enforces; a rule
-that is gone, unlimited or in shadow mode enforces none. A large change is a rate that rises or
-falls by `FACTOR`, a burst that does, or a limit that is no longer enforced. A new limit is none:
-no limit was there that somebody could have mistyped.
+that is gone, unlimited or in shadow mode enforces none. A large change is a rate or a burst that
+rises or falls by `FACTOR`, or a limit that is no longer enforced. A new limit is not a large
+change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RuleName: TypeAlias = tuple[str, str]
 
 
 class _Enforced(NamedTuple):
-    """What a rule enforces: units a microsecond, units at once, and both in words."""
+    """The limit that a rule enforces: units per microsecond, units at once, and both in words."""
 
     rate: Fraction
     burst: int
@@ -102,7 +102,7 @@ def _limits_in(name: str, data: bytes | None) -> dict[_RuleName, _Enforced]:
 
 
 def _parse(name: str, data: bytes) -> ParsedFile | None:
-    """What a file says, by either semantics; None for one that an older program accepted."""
+    """The parsed file, by either semantics; None if only an older program accepted it."""
     sha = sha256(data).hexdigest()
     for semantics in Semantics:
         try:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.clock import Clock
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.log import CaptureLog, Noted
 from sluicegate.shadow.capture.settings import CaptureSettings
@@ -92,6 +93,7 @@ class Capture:
         "_lost_unlogged",
         "_mesh_keys",
         "_noted",
+        "_request_names",
         "_sample",
         "_wake",
         "_withheld",
@@ -105,6 +107,7 @@ class Capture:
         self._clock = clock
         self._headers: Final = settings.headers
         self._headers_kept = tuple(sorted(settings.headers))
+        self._request_names: dict[str, PriorityNames] = {}
         self._mesh_keys: Final = settings.mesh_keys
         self._buffer_max = settings.buffer_max
         self._buffer_bytes_max = settings.buffer_bytes_max
@@ -123,10 +126,18 @@ class Capture:
         self._carrier = Thread(target=self._run, name="sluicegate-capture", daemon=True)
         self._carrier.start()
 
-    def follow_rules(self, headers: Iterable[str]) -> None:
-        """Keep the headers that the active rules read; never one that carries a secret."""
-        names = {*self._headers, *headers}
-        self._headers_kept = tuple(sorted(name for name in names if not is_secret(name)))
+    def follow_rules(self, rules: Iterable[Priorities]) -> None:
+        """Keep the headers that the active rules read, live ones first; never a secret.
+
+        A name of a request that a glob decides is kept as the glob: redacted, no glob matches it.
+        """
+        headers = set(self._headers)
+        names: dict[str, PriorityNames] = {}
+        for one in rules:
+            headers.update(one.headers)
+            names.setdefault(one.names.header, one.names)
+        self._headers_kept = tuple(sorted(name for name in headers if not is_secret(name)))
+        self._request_names = names
 
     # On the path of a response.
 
@@ -145,6 +156,9 @@ class Capture:
             for name in self._headers_kept:
                 value = headers.get(name)
                 if value is not None and _is_short(value):
+                    table = self._request_names.get(name)
+                    if table is not None:
+                        value = table.entry(value)
                     pairs.append((name, value))
                     chars += len(value)
             pairs_kept = tuple(pairs)

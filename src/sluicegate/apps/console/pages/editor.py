@@ -35,9 +35,9 @@ RULE_FIELDS: Final[Sequence[tuple[str, str, str]]] = (
 
 
 class Draft(NamedTuple):
-    """What somebody is writing: of which file, from which commit.
+    """A text being edited, with its file and the commit it was made from.
 
-    `asked` names the changes of limits that the rulebook wants to be confirmed.
+    `asked` names the changed limits for which the rulebook requires a confirmation.
     """
 
     file: str
@@ -84,7 +84,7 @@ def editor(draft: Draft, mark: str, findings: str, above: str = "") -> dict[str,
 
 
 def _confirmation(asked: str) -> str:
-    """Return the checkbox that confirms large changes of limits; nothing if none was asked for."""
+    """Return the checkbox that confirms large changes; empty unless the rulebook requires it."""
     if not asked:
         return ""
     changes = asked.partition("; send ")[0]
