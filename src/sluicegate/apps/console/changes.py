@@ -410,9 +410,14 @@ def story_of(admin: RuleAdmin, name: str, before: int) -> pages.RuleStory:
 def _draft_in(fields: Mapping[str, str]) -> Draft:
     # A form sends CRLF; files of rules have LF.
     text = fields.get("text", "").replace("\r\n", "\n")
-    names = ("base", "message", "reason")
-    words = (fields.get(one, "") for one in names)
-    return Draft(fields.get("file", ""), text, *words, confirm=fields.get("confirm") == "yes")
+    return Draft(
+        fields.get("file", ""),
+        text,
+        base=fields.get("base", ""),
+        message=fields.get("message", ""),
+        reason=fields.get("reason", ""),
+        confirm=fields.get("confirm") == "yes",
+    )
 
 
 def _status_of(error: SluicegateError) -> int:
