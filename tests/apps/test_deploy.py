@@ -37,6 +37,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = [name for name in COMPOSE["services"] if name != "redis"]
 LEAVE_S, GRACE_S = ServiceSettings().leave_s, ServiceSettings().grace_s
+MANIFESTS = sorted(DEPLOY.glob("*/kubernetes.yaml"))
 PUBSUB_MEMBER = "sluicegate-pubsub-{0}.sluicegate-pubsub.default.svc.cluster.local:7090"
 
 
@@ -293,3 +294,70 @@ def test_compose_gives_time_to_leave_and_to_drain() -> None:
     for name in SERVICES:
         period = str(COMPOSE["services"][name]["stop_grace_period"])
         assert float(period.removesuffix("s")) >= LEAVE_S + GRACE_S
+
+
+def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: str(file.parent.name))
+def test_manifest_confines_its_pods(file: Path) -> None:
+    workload, *_ = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    pod = workload["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "fsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for container in _containers(pod):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    # Services write to volumes only: the root file system is read-only.
+    writable = {
+        mount["mountPath"]
+        for container in _containers(pod)
+        for mount in container["volumeMounts"]
+        if not mount.get("readOnly")
+    }
+    variables = [one.get("value", "") for one in pod["containers"][0]["env"]]
+    for value in variables:
+        path = value.removeprefix("files:")
+        if path.startswith("/var/lib/"):
+            assert any(path.startswith(f"{at}/") for at in writable), value
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: str(file.parent.name))
+def test_manifest_mounts_secrets_closed_to_others(file: Path) -> None:
+    workload, *_ = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    volumes = workload["spec"]["template"]["spec"]["volumes"]
+    modes = {one["name"]: one["secret"]["defaultMode"] for one in volumes if "secret" in one}
+    assert {"access", "tls"} <= modes.keys()
+    assert set(modes.values()) == {0o440}
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: str(file.parent.name))
+def test_manifest_limits_network_and_disruption(file: Path) -> None:
+    workload, *others = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    by_kind = {one["kind"]: one["spec"] for one in others}
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    (port,) = workload["spec"]["template"]["spec"]["containers"][0]["ports"]
+    policy = by_kind["NetworkPolicy"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": port["name"]}]}]
+    names, needed = policy["egress"]
+    assert {one["port"] for one in names["ports"]} == {53}
+    opened = {one["port"] for one in needed["ports"]}
+    text = yaml.safe_dump(workload)
+    asked = {int(one) for one in re.findall(r"(?:://|local|kv|limiter)[a-z0-9.-]*:(\d+)", text)}
+    assert opened >= asked - {port["containerPort"]} | ({443} if "s3://" in text else set())
+    if workload["spec"]["replicas"] > 1:
+        budget = by_kind["PodDisruptionBudget"]
+        assert budget["selector"]["matchLabels"] == labels
+        assert 1 in (budget.get("minAvailable"), budget.get("maxUnavailable"))
+    else:
+        assert "PodDisruptionBudget" not in by_kind

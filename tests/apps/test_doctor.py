@@ -208,3 +208,19 @@ def test_missing_protection_of_image_workers_is_listed(monkeypatch: pytest.Monke
     assert "libseccomp" in found["seccomp"].words
     assert "libseccomp2" in found["seccomp"].get
     assert section("image workers").summary == "decoders of images run without seccomp"
+
+
+def test_files_open_to_others_are_missing_a_chmod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, mode in (("key.pem", 0o644), ("callers.toml", 0o644)):
+        path = tmp_path / name
+        path.write_text("")
+        path.chmod(mode)
+    monkeypatch.setenv("SLUICEGATE_KV_TLS_KEY", f"{tmp_path}/key.pem")
+    monkeypatch.setenv("SLUICEGATE_KV_ACCESS", f"{tmp_path}/callers.toml")
+    section = next(one for one in doctor.examine() if one.title == "files")
+    assert [(one.name, one.present, one.get) for one in section.findings] == [
+        ("SLUICEGATE_KV_ACCESS", True, ""),
+        ("SLUICEGATE_KV_TLS_KEY", False, f"chmod 600 {tmp_path}/key.pem"),
+    ]

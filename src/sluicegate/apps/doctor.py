@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 import sluicegate
+from sluicegate.service.file_modes import GuardedFile, loose_file
 from sluicegate.system import read_pressure
 
 EXAMPLES: Final = """\
@@ -283,6 +284,19 @@ def _machine(title: str) -> Section:
     return Section(title, (Finding("pressure (PSI)", True, f"{shares} of the last 10 s"),))
 
 
+def _files(title: str) -> Section:
+    """Keys and access files that variables of services name, by their modes."""
+    findings = []
+    for name, path in sorted(os.environ.items()):
+        secret = name.endswith("_TLS_KEY")
+        if name.startswith("SLUICEGATE_") and (secret or name.endswith("_ACCESS")) and path:
+            loose = loose_file(GuardedFile(name, path, secret))
+            words = path if loose is None else f"mode {loose.mode:04o}, open to other users"
+            findings.append(Finding(name, loose is None, words, "" if loose is None else loose.fix))
+    summary = "" if findings else "no variable names a key or an access file"
+    return Section(title, tuple(findings), summary)
+
+
 def _program(name: str, commands: Sequence[str], flag: str, get: str) -> Finding:
     for command in commands:
         path = shutil.which(command)
@@ -331,4 +345,5 @@ SECTIONS: Final[tuple[tuple[str, Callable[[str], Section]], ...]] = (
     ("engines", _engines),
     ("image workers", _image_workers),
     ("load", _machine),
+    ("files", _files),
 )

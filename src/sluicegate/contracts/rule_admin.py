@@ -40,6 +40,7 @@ SHARE: Final = "share"  # of 10,000
 COUNT: Final = "count"
 CHOICE: Final = "choice"
 SECONDS: Final = "seconds"
+FLAG: Final = "flag"  # true or false
 CHANGES: Final = "changes"  # texts by file names; null deletes a file
 
 # Places of arguments in a request.
@@ -342,12 +343,17 @@ class RuleAdmin:
             Argument(TEXT, "What it does, in a line.", "--message", bound="message_bytes_max"),
         ],
         reason: Annotated[str, _REASON] = "",
+        confirm: Annotated[
+            bool,
+            Argument(FLAG, "Propose a limit that changes 10-fold or is removed.", "--confirm"),
+        ] = False,
         by: Identity = NOBODY,
     ) -> Answer:
         """Propose changed files.
 
         They replace those at `base`. A `BadRules` says what is wrong with them, a `Conflict` that
-        what they change has changed since. The gate judges the proposal at once where it has
+        what they change has changed since. A `BadValue` of `confirm` names the rules whose limits
+        change 10-fold or are removed. The gate judges the proposal at once where it has
         captured traffic.
         """
         raise NotImplementedError

@@ -12,12 +12,14 @@ from typing import Final, TypeVar
 
 from sluicegate.policies.access import token_digest
 from sluicegate.service.common_settings import ServiceSettings
+from sluicegate.service.file_modes import FileModes, GuardedFile
 from sluicegate.service.settings import Effective, add_flags, read_settings
 
 TOKEN_BYTES: Final = 32
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 S = TypeVar("S", bound=ServiceSettings)
+_modes: Final = FileModes()
 
 
 def add_service_flags(parser: ArgumentParser, settings: type[ServiceSettings]) -> None:
@@ -42,7 +44,13 @@ def reader_of(
     settings: type[S], arguments: Namespace, environment: Mapping[str, str] | None = None
 ) -> Callable[[], S]:
     """What reads the settings once more, as a reload does."""
-    return lambda: read_settings(settings, arguments, environment).settings
+
+    def read() -> S:
+        effective = read_settings(settings, arguments, environment)
+        _check_modes(effective)
+        return effective.settings
+
+    return read
 
 
 def begin(arguments: Namespace, effective: Effective[S]) -> S | None:
@@ -51,7 +59,13 @@ def begin(arguments: Namespace, effective: Effective[S]) -> S | None:
         sys.stdout.write("\n".join([*effective.lines(), ""]))
         return None
     logging.basicConfig(level=effective.settings.log.upper(), format=LOG_FORMAT)
+    _check_modes(effective)
     return effective.settings
+
+
+def _check_modes(effective: Effective[S]) -> None:
+    """Warn of a settings file that holds a secret and is open to other users."""
+    _modes.check(GuardedFile("--config", path, True) for path in effective.secret_files())
 
 
 def new_token() -> str:

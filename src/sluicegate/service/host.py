@@ -12,6 +12,7 @@ from sluicegate.doors.listener import new_loop
 from sluicegate.service import lifecycle
 from sluicegate.service.app import AnyApp, AppFactory
 from sluicegate.service.common_settings import ServiceSettings
+from sluicegate.service.file_modes import FileModes, GuardedFile
 from sluicegate.service.listeners import Listeners
 from sluicegate.service.live_settings import changes, reread
 from sluicegate.service.siblings import WorkerId
@@ -76,8 +77,10 @@ class _Served:
         self._read = read
         self._log = log
         self._listeners = Listeners(app)
+        self._modes = FileModes()
 
     async def open(self) -> str:
+        self._check_modes()
         self._listeners.open()
         app = self._app
         several = f", {app.worker.workers} workers" if app.worker.workers > 1 else ""
@@ -86,6 +89,7 @@ class _Served:
 
     def reload(self) -> None:
         self._change_settings()
+        self._check_modes()
         self._app.reload()
         self._listeners.reload()
 
@@ -102,6 +106,16 @@ class _Served:
                 app.tracing.change(after)
             app.change(before)
             self._log.info("in force from now on: %s", ", ".join(changes(before, after).live))
+
+    def _check_modes(self) -> None:
+        if self._app.worker.number == 0:  # of several workers, one logs
+            settings = self._app.settings
+            self._modes.check(
+                (
+                    GuardedFile("--access", settings.access, False),
+                    GuardedFile("--tls-key", settings.tls_key, True),
+                )
+            )
 
     def leave(self) -> None:
         self._app.draining = True

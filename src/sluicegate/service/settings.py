@@ -26,6 +26,7 @@ from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 1_000_000
 _SECRET_SHOWN: Final = "(set, not shown)"
+_FILE: Final = "file "  # before the path of the settings file that is a value's source
 # Kubernetes describes each service of a namespace to its pods by such variables. A service that is
 # called `sluicegate-limiter`, or longer, has them begin as the limiter's own.
 _SERVICE_VARIABLE: Final = re.compile(
@@ -107,6 +108,11 @@ class Effective(Generic[S]):
         ]
         width = min(max(len(line) for _, line in rows), 60)
         return [f"{line:<{width}}  # {self.sources[name]}" for name, line in rows]
+
+    def secret_files(self) -> list[str]:
+        """The settings files that a secret was read from."""
+        sources = [self.sources[one.name] for one in fields_of(type(self.settings)) if one.secret]
+        return sorted({one.removeprefix(_FILE) for one in sources if one.startswith(_FILE)})
 
     def _shown(self, field: SettingField) -> str:
         texts = self.texts[field.name]
@@ -222,7 +228,7 @@ def gather(
             raw = tuple(text.split()) if field.several else (text,)
             where, source = variable, f"variable {variable}"
         elif field.name in file:
-            raw, where, source = file[field.name], f"{path}: {field.name}", f"file {path}"
+            raw, where, source = file[field.name], f"{path}: {field.name}", f"{_FILE}{path}"
         else:
             raw, where, source = field.defaults, _flag(field), "default"
         read = tuple(field.type.parse(text, where) for text in raw)

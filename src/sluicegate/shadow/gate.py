@@ -203,10 +203,11 @@ def judge_analysis(
     if refused_pins:
         return _GateFinding(FAILED, f"{_describe_pins(refused_pins)} {share_words}", share)
     if samples < settings.samples_min:
-        sentence = (
-            f"Not judged: the capture has {samples:,} CRITICAL requests, and "
-            f"{settings.samples_min:,} are needed. {share_words}"
+        why = (
+            f"the capture has {samples:,} CRITICAL requests, and "
+            f"{settings.samples_min:,} are needed"
         )
+        sentence = f"Not judged: {'; '.join((why, *doubts))}. {share_words}"
         return _GateFinding(NOT_JUDGED, sentence, share)
     if share.value > Fraction(str(settings.refused_max)):
         return _GateFinding(FAILED, share_words, share)

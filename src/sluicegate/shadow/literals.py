@@ -22,6 +22,7 @@ from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.shadow.replay_rules import is_rules_file, read_file
+from sluicegate.shadow.secret_names import is_secret
 from sluicegate.shadow.traffic import CapturedTraffic
 
 _GLOB: Final = "*"
@@ -57,31 +58,40 @@ def describe_untried(
     *,
     semantics: Semantics | str = Semantics.SLUICEGATE,
 ) -> list[str]:
-    """What of the candidate's changed files this capture cannot try, in words.
+    """Describe the parts of the candidate that this capture cannot try.
 
-    A glob over what was redacted matches nothing, and a header that was not kept says nothing.
+    In changed files, a glob over redacted values matches nothing, and neither does a header that
+    was not captured. In no file does a header whose name marks it as a secret.
     """
-    changed = {name: data for name, data in candidate.items() if current.get(name) != data}
     globs: set[tuple[str, str]] = set()
     headers: set[str] = set()
-    for name, data in changed.items():
+    secret: set[str] = set()
+    captured = {
+        pair
+        for query in traffic.queries
+        if isinstance(query, CheckRequest)
+        for pair in query.headers.items()
+    }
+    for name, data in candidate.items():
         if is_rules_file(name):
             _, value = read_file(name, data, semantics)
-            globs.update(_globs(value))
-            headers.update(_headers(value))
+            secret.update(filter(is_secret, _headers(value)))
+            if current.get(name) != data:
+                globs.update(_globs(value))
+                headers.update(_headers(value))
     words = [
         f"{glob!r} of {where} cannot match what was redacted"
-        for where, glob in sorted(globs.intersection(unmatched_globs))
+        # A glob that was live during the capture stands there in place of the names it decided.
+        for where, glob in sorted(globs.intersection(unmatched_globs) - captured)
     ]
-    headers.difference_update(HEADERS_DEFAULT)
+    words += [
+        f"the header {name} carries a secret by its name and is never captured; rename it"
+        for name in sorted(secret)
+    ]
+    headers.difference_update(HEADERS_DEFAULT, secret)
     if headers:
-        captured = {
-            name
-            for query in traffic.queries
-            if isinstance(query, CheckRequest)
-            for name in query.headers
-        }
-        words += [f"the header {name} was not captured" for name in sorted(headers - captured)]
+        missing = headers - {name for name, _ in captured}
+        words += [f"the header {name} was not captured" for name in sorted(missing)]
     return words
 
 

@@ -331,10 +331,24 @@ def test_a_change_is_tried_on_captured_traffic_before_anybody_approves_it(tmp_pa
         capture_traffic(book)
         ann = Person(console, ANN)
         # Each of ten has asked 110 times; a limit of 100 refuses ten of each.
-        place = proposed(ann, TEN.replace("limit: 5", "limit: 100"), "Far fewer")
+        text = TEN.replace("limit: 5", "limit: 100")
+        fields = {"file": "rules.yaml", "text": text, "base": base_in(ann.get(EDIT))}
+        fields["message"] = "Far fewer"
+        status, _, page = ann.send("/changes/propose", fields, at=EDIT)
+        assert status == 422
+        assert "changes from 1000/hour to 100/hour" in page
+        assert '<input type="checkbox" name="confirm" value="yes" required>' in page
+        fields["confirm"] = "yes"
+        status, place, _ = ann.send("/changes/propose", fields, at=EDIT)
+        assert status == 303
         page = ann.get(place)
         assert "On captured traffic: failed." in page
         assert "100 of 1,100" in page
+        rows = page.partition("newly refused</th>")[2]
+        critical = rows.partition("CRITICAL</td>")[2].partition("</tr>")[0]
+        assert "1,100" in critical
+        assert ">100<" in critical
+        assert "9.09%" in critical
         report = ann.get("/changes/report?" + place.partition("?")[2])
         assert "<svg" in report
         assert "Who is newly refused" in report

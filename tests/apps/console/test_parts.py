@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
+from sluicegate.apps.console.attempts import LoginAttempts
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import tables
 from sluicegate.apps.console.pages.trouble import trouble
 from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import ClassFlow, FleetPicture, picture_of
 from sluicegate.apps.console.readings import POINTS_MAX, TRENDS_MAX, FleetReadings
-from sluicegate.apps.console.sessions import SESSIONS_MAX, Sessions
+from sluicegate.apps.console.sessions import PERSON_SESSIONS_MAX, SESSIONS_MAX, Sessions
 from sluicegate.contracts.access import Grant
-from sluicegate.doors.http.message import HttpReply
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.replies import ANSWER_TOO_SLOW, OUR_FAULT, TOO_MANY
 from sluicegate.policies.access import Credential, KnownCallers, token_digest
+from sluicegate.testing import HandClock
 from tests.apps.console.states import START_US, dispatcher, looked
 
 SECOND_US = 1_000_000
@@ -152,13 +156,56 @@ def test_logging_out_ends_one_session() -> None:
     assert sessions.find(other, 0) is not None
 
 
-def test_sessions_are_bounded_and_odd_cookies_are_nobodys() -> None:
-    sessions = Sessions(callers(TOKEN).by_token, 60, tls=False)
-    first = cookie_of(sessions.begin(TOKEN, 0))
-    for _ in range(SESSIONS_MAX):
-        last = cookie_of(sessions.begin(TOKEN, 0))
+def test_sessions_of_one_person_end_no_other_session() -> None:
+    sessions: Sessions[str] = Sessions(lambda token: token, 60, tls=False)
+    others = [cookie_of(sessions.begin(f"person {n}", 0)) for n in range(3)]
+    first = cookie_of(sessions.begin("ann", 0))
+    for _ in range(PERSON_SESSIONS_MAX):
+        last = cookie_of(sessions.begin("ann", 0))
     assert sessions.find(first, 0) is None
-    assert sessions.find(last, 0) is not None
+    assert sessions.find(last, 0) == "ann"
+    for _ in range(SESSIONS_MAX):
+        sessions.begin("ann", 0)
+    assert all(sessions.find(one, 0) for one in others)
+
+
+def test_full_sessions_end_one_of_who_has_most() -> None:
+    sessions: Sessions[str] = Sessions(lambda token: token, 60, tls=False)
+    ann = [cookie_of(sessions.begin("ann", 0)) for _ in range(2)]
+    others = [cookie_of(sessions.begin(f"person {n}", 0)) for n in range(SESSIONS_MAX - 2)]
+    last = cookie_of(sessions.begin("eve", 0))
+    assert [sessions.find(one, 0) for one in ann] == [None, "ann"]
+    assert all(sessions.find(one, 0) for one in (*others, last))
+
+
+def request_from(address: str) -> HttpRequest:
+    peer = PeerInfo(address, 1, Address("127.0.0.1", 7050))
+    return HttpRequest("POST", "/login", b"", [], peer)
+
+
+def test_failed_logins_of_one_address_are_limited_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    attempts = LoginAttempts(HandClock())
+    eve, ann = request_from("10.0.0.1"), request_from("10.0.0.2")
+    caplog.set_level("INFO", "sluicegate.console")
+    for _ in range(30):
+        assert attempts.rejected(eve) == 0
+        attempts.failed(eve, "token", "unknown\ntoken")
+    assert attempts.rejected(eve) == 2
+    assert attempts.rejected(ann) == 0
+    attempts.succeeded(ann, "token", "ann")
+    attempts.ended(ann, "ann")
+    lines = [one.getMessage() for one in caplog.records]
+    assert lines[29:] == [
+        "login failed: by token, from 10.0.0.1: unknown\\ntoken",
+        "login: 'ann' by token, from 10.0.0.2",
+        "logout: 'ann', from 10.0.0.2",
+    ]
+
+
+def test_odd_cookies_belong_to_no_session() -> None:
+    sessions = Sessions(callers(TOKEN).by_token, 60, tls=False)
     for odd in (b"", b"sluicegate", b"sluicegate=", b"\xff=\x00", b"a" * 10_000):
         assert sessions.find(odd, 0) is None
 

@@ -201,7 +201,10 @@ def test_a_quota_that_would_have_refused_what_was_captured_is_rejected(
     (there / "rules" / "callers.yaml").write_text(RULES.replace("100/s", "100000/s"))
     book.ok("init", "book", "--rules", "rules/", "--alone")
     capture(there / "book" / "capture")
-    code, out, err = run("--rules", "rules/callers.yaml", "--file", "book", "--write")
+    words = ("--rules", "rules/callers.yaml", "--file", "book", "--write")
+    code, _, err = run(*words)
+    assert (code, "from 100000/second to 650/second; add --confirm" in err) == (1, True)
+    code, out, err = run(*words, "--confirm")
     assert (code, err) == (1, "")
     assert "gate      failed" in out
     assert "is left as it was" in out

@@ -75,7 +75,7 @@ class Book:
         """The id of a proposal of this text."""
         # The same words twice within a second would be the same commit.
         message = f"Change it, {next(_TIMES)}"
-        answer = self.json("propose", self.file(text, name), "-m", message, *more)
+        answer = self.json("propose", self.file(text, name), "-m", message, "--confirm", *more)
         return str(answer["id"])
 
     def publish(self, text: str) -> int:

@@ -97,7 +97,9 @@ def test_a_folder_becomes_files_and_a_file_can_be_taken_out(book: Book, tmp_path
     assert [(one["name"], one["change"]) for one in diff["files"]] == [
         ("teams/a/deep/mesh.yaml", "added")
     ]
-    removal = book.json("propose", more.parent, "--remove", "rules.yaml", "-m", "In its place")
+    removal = book.json(
+        "propose", more.parent, "--remove", "rules.yaml", "-m", "In its place", "--confirm"
+    )
     assert "play" in book.json("diff", removal["id"])["rules"]["removed"]
     assert "give a file" in book.refused("propose", "--remove", "rules.yaml", "-m", "Nothing left")
 

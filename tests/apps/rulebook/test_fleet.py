@@ -126,7 +126,7 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
             status, body = one.ask("/v1/check/batch", {"requests": asks[start : start + 550]})
             assert status == 200, body
     # Each of ten has asked 110 times; a limit of 100 refuses ten of each, a tenth is too much.
-    few = book.json("propose", book.file(rules), "-m", "Far fewer")
+    few = book.json("propose", book.file(rules), "-m", "Far fewer", "--confirm")
     assert few["verdict"]["result"] == "failed", few["verdict"]
     assert few["state"] == "rejected"
     assert "100 of 1,100" in few["verdict"]["sentence"]
@@ -303,6 +303,7 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
             {"rules.yaml": many.replace("limit: 100", "limit: 1")},
             base="live",
             message="1",
+            confirm=True,
             by=ANYBODY,
         )
         admin.approve(proposal["id"], override="nothing captured yet", by=ANYBODY)

@@ -56,7 +56,9 @@ def test_a_token_and_a_certificate_come_to_one_server_and_people_change_on_sighu
         assert "--ca FILE" in book.run("list")[2]
         assert "SLUICEGATE_TOKEN" in book.run("list", *ann)[2]
         monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
-        proposal = book.json_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
+        proposal = book.json_by_server(
+            "propose", book.file(RULES), "-m", "More", "--confirm", *ann
+        )["id"]
         code, _, err = book.run("approve", proposal, "--override", "x", *ann)
         assert (code, "'approve'" in err) == (1, True)
         monkeypatch.delenv("SLUICEGATE_TOKEN")

@@ -288,7 +288,7 @@ def test_while_a_push_is_judged_the_canary_is_watched(make: Make) -> None:
     judge.begun.clear()
     judge.end.clear()
     commit = world.repository.write(
-        {"api.yaml": rules(orders=3).encode()},
+        {"api.yaml": rules(orders=30).encode()},
         parents=(world.tip(MAIN),),
         author=world.repository.info(world.tip(MAIN)).author,
         message="theirs",

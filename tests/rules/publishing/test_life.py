@@ -481,7 +481,7 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     # What else there is in the repository is none of our business, and goes live with it.
     author = world.repository.info(world.tip(MAIN)).author
     commit = world.repository.write(
-        {"compose.yaml": b"services: {}\n", "limits/api.yaml": rules(orders=1).encode()},
+        {"compose.yaml": b"services: {}\n", "limits/api.yaml": rules(orders=11).encode()},
         parents=(world.tip(MAIN),),
         author=author,
         message="theirs",
@@ -497,7 +497,7 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
 
 
 def test_the_same_change_proposed_again_at_once_is_another_proposal(world: World) -> None:
-    changes = {"web.yaml": rules(login=5)}
+    changes = {"web.yaml": rules(login=5, search=100)}
 
     def proposed() -> str:
         answer = world.admin.propose(changes, base="live", message="Less", by=ANN)
@@ -532,7 +532,7 @@ def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: M
     world = make(judge=judge).begin()
     judge.world = world
     proposal = world.admin.propose(
-        {"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN
+        {"web.yaml": rules(login=5)}, base="live", message="Less", confirm=True, by=ANN
     )
     assert proposal["state"] == "rejected"
     assert world.admin.status(by=READER)["live"]["version"] == 1

@@ -250,7 +250,7 @@ def test_an_edition_that_somebody_else_signed_is_not_taken_for_ours(world: World
 def test_a_branch_that_is_pushed_to_meanwhile_is_left_alone(world: World) -> None:
     author = world.repository.info(world.tip(MAIN)).author
     commit = world.repository.write(
-        {"api.yaml": rules(orders=3).encode()},
+        {"api.yaml": rules(orders=30).encode()},
         parents=(world.tip(MAIN),),
         author=author,
         message="theirs",
@@ -338,7 +338,7 @@ def test_it_looks_by_itself(world: World) -> None:
     other.start()
     try:
         commit = world.repository.write(
-            {"api.yaml": rules(orders=3).encode()},
+            {"api.yaml": rules(orders=30).encode()},
             parents=(world.tip(MAIN),),
             author=author,
             message="theirs",

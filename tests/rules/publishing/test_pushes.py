@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -66,6 +67,8 @@ class Clone:
         for name, text in changes.items():
             (self.folder / name).write_text(text)
         self.git("add", ".")
+        if "\n\n" not in message:
+            message += "\n\nConfirm: true"  # most limits here change a lot
         self.git("commit", "--quiet", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
 
@@ -84,6 +87,19 @@ def only(world: World) -> dict[str, object]:
     """The one proposal there is."""
     [proposal] = world.admin.proposals(by=READER)
     return dict(world.admin.proposal(str(proposal["id"]), by=READER))
+
+
+@pytest.mark.parametrize(("line", "state"), [("So.", "rejected"), ("Confirm: true", "open")])
+def test_push_of_large_change_requires_its_line(
+    world: World, clone: Clone, line: str, state: str
+) -> None:
+    clone.push({"web.yaml": rules(login=100, search=100)}, f"More logins\n\n{line}")
+    world.look()
+    proposal = only(world)
+    assert proposal["state"] == state
+    history = json.dumps(proposal["history"])
+    assert "'login' changes from 10/minute to 100/minute" in history
+    assert ("with the line 'Confirm: true' in its message" in history) == (state == "rejected")
 
 
 def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> None:
@@ -266,7 +282,7 @@ def test_a_proposal_may_be_mended_by_pushing_it_anew(world: World, clone: Clone)
     clone.push(NEW)
     world.look()
     (clone.folder / "web.yaml").write_text(rules(login=6))
-    clone.git("commit", "--quiet", "--amend", "-am", "mended")
+    clone.git("commit", "--quiet", "--amend", "-am", "mended\n\nConfirm: true")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
     assert [one["state"] for one in world.admin.proposals(by=READER)] == ["open", "open"]

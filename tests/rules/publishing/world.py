@@ -126,7 +126,7 @@ class World:
     ) -> str:
         """The id of a new proposal. It is a second later."""
         self.clock.advance(s=1)
-        answer = self.admin.propose(changes, base=base, message="other limits", by=by)
+        answer = self.admin.propose(changes, base=base, message="other limits", confirm=True, by=by)
         return str(answer["id"])
 
     def approved(self, changes: Mapping[str, str | None], *, base: str = "live") -> str:

@@ -95,7 +95,9 @@ class RuleAdminSuite:
         def made(limit: int, *, who: str = "paul", name: str = FILE) -> Any:
             base = ask(who).rules()["commit"]
             changes = {name: world.text(limit)}
-            return ask(who).propose(changes, base=base, message=f"Limit {limit}", reason="So")
+            return ask(who).propose(
+                changes, base=base, message=f"Limit {limit}", reason="So", confirm=True
+            )
 
         return made
 
@@ -161,7 +163,9 @@ class RuleAdminSuite:
         make_live(5, name="more/extra.yaml")
         assert names_of(ask("rita").rules()) == ["more/extra.yaml", FILE]
         live = ask("bob").rules()["commit"]
-        out = ask("bob").propose({"more/extra.yaml": None}, base=live, message="Out again")["id"]
+        out = ask("bob").propose(
+            {"more/extra.yaml": None}, base=live, message="Out again", confirm=True
+        )["id"]
         ask("ada").approve(out, override="nothing is captured yet")
         ask("ada").publish(out)
         assert names_of(ask("rita").rules()) == [FILE]

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.resources.priorities import Priorities, PriorityNames
@@ -44,3 +47,15 @@ def test_a_claim_is_believed_up_to_what_the_caller_may_claim() -> None:
     assert OURS.settle("stranger", BEST_EFFORT, headers) is BEST_EFFORT
     strict = Priorities(callers=CallerRules(strangers=BULK))
     assert strict.settle("stranger", DEGRADED, {}) is BULK
+
+
+_TEXTS = st.text("ab*", min_size=1, max_size=5)
+
+
+@given(st.dictionaries(_TEXTS, st.sampled_from(Criticality), max_size=5), st.text("ab", max_size=7))
+def test_entry_of_name_has_its_class_and_stays(names: dict[str, Criticality], name: str) -> None:
+    table = PriorityNames(names)
+    entry = table.entry(name)
+    assert entry in names or entry == name
+    assert table.find(entry) == table.find(name)
+    assert table.entry(entry) == entry

@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 from sluicegate.shadow.capture.key import read_key
 from sluicegate.shadow.capture.reader import read_capture
-from sluicegate.shadow.capture.recorder import QUERY_CHARS_MAX, Capture, CaptureStats
+from sluicegate.shadow.capture.recorder import (
+    HEADER_BYTES_MAX,
+    QUERY_CHARS_MAX,
+    Capture,
+    CaptureStats,
+)
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import settings, unpacked
@@ -64,6 +70,42 @@ def test_what_is_noted_is_written(tmp_path: Path) -> None:
     assert (last.domain, last.cost) == ("shop", 3)
     assert captured.entities == ["ann", "shop/tenant=acme"]
     assert b"c-is-for-cookie" not in unpacked(folder)
+
+
+def test_headers_of_rules_are_kept_except_secrets(tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    capture = made(folder)
+    capture.follow_rules([Priorities(PriorityNames(header="x-kind"), None, "cookie")])
+    capture.note_check(
+        CheckRequest("ann", "/a", headers={**ASK.headers, "x-kind": "buy", "x-other": "7"}),
+        START_US,
+        refused=False,
+    )
+    capture.close()
+    words = Vocabulary(["buy", "tv"], key=read_key(f"{folder}.key"))
+    (query,) = read_capture(folder, vocabulary=words).traffic.queries
+    assert isinstance(query, CheckRequest)
+    assert query.headers == {"x-client-type": "tv", "x-kind": "buy"}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("x" * HEADER_BYTES_MAX, True),
+        ("x" * (HEADER_BYTES_MAX + 1), False),
+        ("\u20ac" * (HEADER_BYTES_MAX // 3), True),
+        ("\u20ac" * (HEADER_BYTES_MAX // 3 + 1), False),
+    ],
+)
+def test_header_value_beyond_its_bytes_is_left_out(value: str, kept: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    capture = made(folder)
+    query = CheckRequest("ann", "/a", headers={"x-client-type": value})
+    capture.note_check(query, START_US, refused=False)
+    capture.close()
+    (read,) = read_capture(folder, key=read_key(f"{folder}.key")).traffic.queries
+    assert isinstance(read, CheckRequest)
+    assert len(read.headers) == kept
 
 
 def test_of_an_entity_there_is_everything_or_nothing(tmp_path: Path) -> None:

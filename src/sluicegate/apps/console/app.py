@@ -103,7 +103,10 @@ class ConsoleApp(App[ConsoleSettings]):
     def http(self, site: Site) -> HttpHandler:
         """The pages."""
         self._sessions = Sessions(
-            lambda token: self._person(site.access, token), self.settings.session_s, tls=self._tls
+            lambda token: self._person(site.access, token),
+            self.settings.session_s,
+            tls=self._tls,
+            name_of=lambda person: person.name,
         )
         handler = ConsoleHandler(
             self.board,

@@ -13,6 +13,7 @@ from html import escape
 from typing import Final, final
 from urllib.parse import quote
 
+from sluicegate.apps.console.attempts import LoginAttempts
 from sluicegate.apps.console.draft_check import check_draft
 from sluicegate.apps.console.forms import FORM, FormGuard, button, fields_in, go_to, html, own_path
 from sluicegate.apps.console.pages import changes as pages
@@ -60,9 +61,11 @@ class ChangeRoutes:
         guard: FormGuard,
         render: Render,
         clock: Clock,
+        attempts: LoginAttempts,
         *,
         read_only: bool,
     ) -> None:
+        self._attempts = attempts
         self._rulebook = rulebook
         self._guard = guard
         self._render = render
@@ -183,15 +186,21 @@ class ChangeRoutes:
         parts = pages.sign_in(path, mistake, self._rulebook.url)
         return html(self._render("changes", parts, by, title="Sign in to the rulebook"), status)
 
-    async def _sign_in(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+    async def _sign_in(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         fields = fields_in(body)
         path = own_path(fields.get("next", "/changes"))
+        again_s = self._attempts.rejected(request)
+        if again_s:
+            mistake = f"Too many failed logins. Try again in {again_s} s."
+            return self._sign_in_form(by, path, mistake, 429)
         try:
             cookie = await self._rulebook.sign_in(fields.get("token", ""))
         except SluicegateError as error:
+            self._attempts.failed(request, "rulebook token", str(error))
             return self._sign_in_form(by, path, str(error), 403)
         if cookie is None:
             return self._sign_in_form(by, path, "Give a token.", 403)
+        self._attempts.succeeded(request, "rulebook token", by.name)
         return go_to(path, cookie)
 
     async def _sign_out(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
@@ -262,12 +271,15 @@ class ChangeRoutes:
                     base=draft.base,
                     message=draft.message,
                     reason=draft.reason,
+                    confirm=draft.confirm,
                 ),
             )
         except Conflict as error:
             return await self._changed_meanwhile(request, by, draft, error)
         except BadValue as error:
-            return self._editor(request, by, draft, problems_view(error), status=422)
+            asked = error.remedy if error.field == "confirm" else ""
+            found = "" if asked else problems_view(error)
+            return self._editor(request, by, draft._replace(asked=asked), found, status=422)
         return go_to(pages.proposal_path(str(one["id"])))
 
     async def _changed_meanwhile(
@@ -398,8 +410,14 @@ def story_of(admin: RuleAdmin, name: str, before: int) -> pages.RuleStory:
 def _draft_in(fields: Mapping[str, str]) -> Draft:
     # A form sends CRLF; files of rules have LF.
     text = fields.get("text", "").replace("\r\n", "\n")
-    names = ("base", "message", "reason")
-    return Draft(fields.get("file", ""), text, *(fields.get(one, "") for one in names))
+    return Draft(
+        fields.get("file", ""),
+        text,
+        base=fields.get("base", ""),
+        message=fields.get("message", ""),
+        reason=fields.get("reason", ""),
+        confirm=fields.get("confirm") == "yes",
+    )
 
 
 def _status_of(error: SluicegateError) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
 from urllib.parse import quote
 
+from sluicegate.apps.console.attempts import LoginAttempts
 from sluicegate.apps.console.changes import ChangeRoutes
 from sluicegate.apps.console.emergency import EmergencyRoutes
 from sluicegate.apps.console.forms import FormGuard, go_to, html
@@ -116,9 +117,12 @@ class ConsoleHandler(HttpHandler):
                 + ("" if rulebook is None else "." + rulebook.sessions.name_in(cookies))
             )
         )
-        self._more = LoginRoutes(sessions, clock, oidc).routes()
+        attempts = LoginAttempts(clock)
+        self._more = LoginRoutes(sessions, clock, oidc, attempts).routes()
         if rulebook is not None:
-            changes = ChangeRoutes(rulebook, guard, self._render, clock, read_only=read_only)
+            changes = ChangeRoutes(
+                rulebook, guard, self._render, clock, attempts, read_only=read_only
+            )
             self._more += changes.routes()
         if glass is not None:
             self._more += EmergencyRoutes(glass, guard, self._render, access).routes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 from urllib.parse import parse_qsl
 
+from sluicegate.apps.console.attempts import LoginAttempts
 from sluicegate.apps.console.forms import FORM, fields_in, go_to, html, own_path
 from sluicegate.apps.console.oidc import CALLBACK, LoginRefused, OidcLogins
 from sluicegate.apps.console.pages import frame
@@ -17,15 +18,22 @@ from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
 
-_WRONG_TOKEN: Final = "This token is nobody's."
+_WRONG_TOKEN: Final = "Unknown token."
 
 
 @final
 class LoginRoutes:
     """The routes that anybody may ask for."""
 
-    def __init__(self, sessions: Sessions[Identity], clock: Clock, oidc: OidcLogins | None) -> None:
+    def __init__(
+        self,
+        sessions: Sessions[Identity],
+        clock: Clock,
+        oidc: OidcLogins | None,
+        attempts: LoginAttempts,
+    ) -> None:
         self._sessions = sessions
+        self._attempts = attempts
         self._clock = clock
         self._oidc = oidc
 
@@ -97,14 +105,27 @@ class LoginRoutes:
     def _ask(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return self._page(_next(request))
 
-    def _by_token(self, _request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
+    def _by_token(self, request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
         fields = fields_in(body)
-        path = own_path(fields.get("next", ""))
-        cookie = self._sessions.begin(fields.get("token", ""), self._clock.now_us())
-        return self._page(path, _WRONG_TOKEN, 403) if cookie is None else go_to(path, cookie)
+        path, token = own_path(fields.get("next", "")), fields.get("token", "")
+        again_s = self._attempts.rejected(request)
+        if again_s:
+            return self._too_many(path, again_s)
+        now_us = self._clock.now_us()
+        cookie = self._sessions.begin(token, now_us)
+        if cookie is None:
+            self._attempts.failed(request, "token", "unknown token")
+            return self._page(path, _WRONG_TOKEN, 403)
+        person = self._sessions.find(cookie.partition(b";")[0], now_us)
+        self._attempts.succeeded(request, "token", "" if person is None else person.name)
+        return go_to(path, cookie)
 
     def _end(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return go_to("/login", self._sessions.end(request.header(b"cookie")))
+        cookies = request.header(b"cookie")
+        person = self._sessions.find(cookies, self._clock.now_us())
+        if person is not None:
+            self._attempts.ended(request, person.name)
+        return go_to("/login", self._sessions.end(cookies))
 
     async def _at_provider(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         assert self._oidc is not None
@@ -120,17 +141,27 @@ class LoginRoutes:
             answer = dict(parse_qsl(request.query.decode("ascii"), max_num_fields=FIELDS_MAX))
         except ValueError:
             answer = {}
+        again_s = self._attempts.rejected(request)
+        if again_s:  # each attempt is a request to the provider
+            return self._too_many("/", again_s)
         try:
             key, path, spent = await self._oidc.end(answer, request.header(b"cookie"))
         except LoginRefused as error:
+            self._attempts.failed(request, self._oidc.host, str(error))
             return self._page("/", str(error), 403)
         except SluicegateError as error:
             return self._page("/", str(error), 502)
         session = self._sessions.begin(key, self._clock.now_us())
-        if session is None:  # as many as there may be have logged in meanwhile
-            return self._page(path, "Too many log in at this moment; log in again.", 503)
+        person = self._oidc.person(key)
+        assert session is not None, "the key was sealed here"
+        assert person is not None
+        self._attempts.succeeded(request, self._oidc.host, person.name)
         # From a page of ours: the session's cookie is not shown when another site leads here.
         return html(frame.logged_in(path), cookies=(session, spent))
+
+    def _too_many(self, path: str, again_s: int) -> HttpReply:
+        reply = self._page(path, f"Too many failed logins. Try again in {again_s} s.", 429)
+        return reply._replace(headers=(*reply.headers, (b"retry-after", b"%d" % again_s)))
 
     def _page(self, path: str, mistake: str = "", status: int = 200) -> HttpReply:
         provider = "" if self._oidc is None else self._oidc.host

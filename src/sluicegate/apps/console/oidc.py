@@ -1,13 +1,15 @@
 """OpenID Connect: who logs in at a provider, and what its word lets them do here.
 
-The code flow with PKCE. A login is begun here and ends at `/login/back` in the same browser, which
-a cookie of a few minutes shows; what comes back without one is refused, so nobody can be logged in
-as somebody else. The provider's word is an ID token, and counts only if its keys have signed it,
-for this client, just now, for this login. Its groups become grants by a table of the settings; who
-has none of them is nobody.
+The code flow with PKCE. A login begins here and ends at `/login/back` in the same browser. State,
+nonce and verifier travel in a sealed cookie that is valid for `LOGIN_S`, so a login takes no memory
+here and no number of logins can crowd out another. A callback without that cookie is rejected, so
+nobody can be logged in as another person. The ID token counts only if the provider's keys have
+signed it, for this client, just now, for this login. A table of the settings maps its groups to
+grants; a person without any grant cannot log in.
 
-Calls to the provider block, so threads make them. Bounds: `LOGINS_MAX` under way,
-`ANSWER_BYTES_MAX` of an answer, `TIMEOUT_S` for each.
+A person's grants are sealed too, in the token that their session keeps. A restart makes new keys,
+so it ends all sessions and logins. Calls to the provider block, so threads make them. Bounds:
+`ANSWER_BYTES_MAX` of an answer, `TIMEOUT_S` for each, `COOKIE_CHARS_MAX` of a cookie.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ import os
 import ssl
 import urllib.error
 import urllib.request
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, final
+from hmac import compare_digest
+from typing import Any, Final, NamedTuple, cast, final
 from urllib.parse import quote, urlencode, urlsplit
 
 from sluicegate.apps.console.groups import check_provider_url
-from sluicegate.apps.console.sessions import SESSIONS_MAX, cookie_in
+from sluicegate.apps.console.sessions import cookie_in
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateError, Unavailable
@@ -35,7 +37,7 @@ from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateErro
 CALLBACK: Final = "/login/back"
 COOKIE: Final = "sluicegate-login"
 LOGIN_S: Final = 300
-LOGINS_MAX: Final = 1_000
+COOKIE_CHARS_MAX: Final = 3_800  # browsers keep 4,096 with the name and the attributes
 TIMEOUT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 CLOCKS_DIFFER_S: Final = 30
@@ -70,10 +72,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Login(NamedTuple):
+    state: str
     nonce: str
     verifier: str
-    path: str  # where they wanted to go
-    until_us: int
+    path: str  # the page that was requested
 
 
 @final
@@ -83,13 +85,14 @@ class OidcLogins:
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
         try:
             import jwt  # noqa: PLC0415 - an extra
-        except ModuleNotFoundError:
-            raise MissingPackage("jwt", "oidc") from None
+            from cryptography.fernet import Fernet  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise MissingPackage((error.name or "jwt").partition(".")[0], "oidc") from None
         self._jwt = jwt
         self._settings = settings
         self._clock = clock
-        self._logins: OrderedDict[str, _Login] = OrderedDict()
-        self._people: OrderedDict[str, Identity] = OrderedDict()
+        self._login_seal = Fernet(Fernet.generate_key())
+        self._person_seal = Fernet(Fernet.generate_key())
         self._pool = ThreadPoolExecutor(4, "console-oidc")
         try:
             self._tls = ssl.create_default_context(cafile=settings.ca or None)
@@ -107,17 +110,20 @@ class OidcLogins:
         return urlsplit(self._settings.issuer).netloc
 
     def person(self, key: str) -> Identity | None:
-        """Return who has this key, which their session keeps."""
-        return self._people.get(key)
+        """Return the person whose session keeps this key; None if it was not sealed here."""
+        found = _opened(self._person_seal, key, None, 0)
+        if found is None:
+            return None
+        name, *grants = json.loads(found)
+        return Identity(name, {Grant(one) for one in grants})
 
     async def begin(self, path: str) -> tuple[str, bytes]:
         """Return where to send the browser, and the cookie that it brings back."""
         about = await self._run(self._discover)
         state, nonce, verifier = _random(), _random(), _random()
-        until_us = self._clock.now_us() + LOGIN_S * _US
-        self._logins[state] = _Login(nonce, verifier, path, until_us)
-        while len(self._logins) > LOGINS_MAX:
-            self._logins.popitem(last=False)
+        sealed = self._sealed(_Login(state, nonce, verifier, path))
+        if len(sealed) > COOKIE_CHARS_MAX:
+            sealed = self._sealed(_Login(state, nonce, verifier, "/"))
         asked = {
             "response_type": "code",
             "client_id": self._settings.client,
@@ -130,31 +136,36 @@ class OidcLogins:
         }
         joint = "&" if "?" in about["authorization_endpoint"] else "?"
         url = about["authorization_endpoint"] + joint + urlencode(asked)
-        return url, self._cookie(state, LOGIN_S)
+        return url, self._cookie(sealed, LOGIN_S)
 
     async def end(self, answer: Mapping[str, str], cookies: bytes) -> tuple[str, str, bytes]:
         """Return the key of who has logged in, where they wanted to go, and the cookie's end."""
-        state = answer.get("state", "")
-        login = self._logins.pop(state, None)
-        if login is None or login.until_us < self._clock.now_us():
-            raise LoginRefused("this login is over, or was not begun here; log in again")
-        if cookie_in(cookies, COOKIE) != state:
-            raise LoginRefused("this login was begun in another browser; log in again")
+        found = _opened(self._login_seal, cookie_in(cookies, COOKIE), LOGIN_S, self._now_s())
+        if found is None:
+            raise LoginRefused("this login has expired or began in another browser; log in again")
+        login = _Login(*json.loads(found))
+        if not compare_digest(login.state.encode(), answer.get("state", "").encode()):
+            raise LoginRefused("another login was begun since in this browser; log in again")
         if "code" not in answer:
             said = answer.get("error_description") or answer.get("error") or "no code"
             raise LoginRefused(f"{self.host} says: {said[:200]}")
         claims = await self._run(self._claims, answer["code"], login)
         identity = identity_of(claims, self._settings)
-        key = _random()
-        self._people[key] = identity
-        while len(self._people) > SESSIONS_MAX:
-            self._people.popitem(last=False)
-        return key, login.path, self._cookie("", 0)
+        grants = sorted(grant.value for grant in identity.grants)
+        key = self._person_seal.encrypt(json.dumps([identity.name, *grants]).encode())
+        return key.decode(), login.path, self._cookie("", 0)
 
     async def close(self) -> None:
         """Wait for the calls that are under way."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._pool.shutdown)
+
+    def _sealed(self, login: _Login) -> str:
+        text = json.dumps(login).encode()
+        return self._login_seal.encrypt_at_time(text, self._now_s()).decode()
+
+    def _now_s(self) -> int:
+        return self._clock.now_us() // _US
 
     async def _run(self, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
@@ -253,6 +264,18 @@ def identity_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
     if not granted:
         raise LoginRefused(f"{str(name)[:200]} is in no group that may use this console")
     return Identity(str(name)[:200], granted)
+
+
+def _opened(seal: Any, text: str, for_s: int | None, now_s: int) -> bytes | None:
+    """Return what is sealed in a text; None if it is not, or is older than `for_s`."""
+    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - an extra
+
+    try:
+        if for_s is None:
+            return cast("bytes", seal.decrypt(text.encode()))
+        return cast("bytes", seal.decrypt_at_time(text.encode(), for_s, now_s))
+    except (InvalidToken, UnicodeError):
+        return None
 
 
 def _random() -> str:

@@ -1,8 +1,9 @@
 """Sessions: who has logged in with which token, for browsers, which have only cookies to show.
 
-A session is a random name for a token, known here and to one browser. The token is looked up anew
-at each request, so that one that is withdrawn ends its sessions. Bounds: `SESSIONS_MAX`, of which
-the oldest goes first, and the settings' time.
+A session is a random name for a token, known here and to one browser. The token is looked up at
+each request, so that a withdrawn token ends its sessions. Bounds: the settings' time,
+`PERSON_SESSIONS_MAX` for each person, whose oldest session ends first, and `SESSIONS_MAX` for all:
+then the person with the most sessions loses the oldest.
 
 There are two kinds: of the console's own access file, and of the rulebook, which knows its people
 itself. Their cookies have different names, and a token of one is never shown to the other.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Generic, NamedTuple, TypeVar, final
@@ -20,6 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, final
 from sluicegate.contracts.access import REVOKED, Standing
 
 SESSIONS_MAX: Final = 1_000
+PERSON_SESSIONS_MAX: Final = 20
 NAME_BYTES: Final = 32
 COOKIE: Final = "sluicegate"
 _US: Final = 1_000_000
@@ -37,13 +39,17 @@ class SessionEnd(NamedTuple):
 class _Session(NamedTuple):
     token: str
     end: SessionEnd
+    person: str
 
 
 @final
 class Sessions(Generic[T]):
-    """All sessions of this process; a restart ends them. `known` says whose a token is."""
+    """All sessions of this process; a restart ends them.
 
-    __slots__ = ("_cookie", "_known", "_secure", "_session_s", "_sessions")
+    `known` returns the owner of a token, and `name_of` the owner's name.
+    """
+
+    __slots__ = ("_cookie", "_known", "_name_of", "_secure", "_session_s", "_sessions")
 
     def __init__(
         self,
@@ -51,23 +57,26 @@ class Sessions(Generic[T]):
         session_s: int,
         *,
         tls: bool,
+        name_of: Callable[[T], str] = str,
         cookie: str = COOKIE,
     ) -> None:
         self._known = known
+        self._name_of = name_of
         self._session_s = session_s
         self._secure = "; Secure" if tls else ""
         self._cookie = f"__Host-{cookie}" if tls else cookie
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._sessions: dict[str, _Session] = {}  # oldest first
 
     def begin(self, token: str, now_us: int) -> bytes | None:
         """Return the cookie of a new session; None if the token is nobody's."""
-        if self._known(token) is None:
+        found = self._known(token)
+        if found is None:
             return None
+        person = self._name_of(found)
+        self._make_room(person)
         name = base64.urlsafe_b64encode(os.urandom(NAME_BYTES)).decode().rstrip("=")
         end = SessionEnd(Standing(), now_us + self._session_s * _US)
-        self._sessions[name] = _Session(token, end)
-        while len(self._sessions) > SESSIONS_MAX:
-            self._forget(next(iter(self._sessions)))
+        self._sessions[name] = _Session(token, end, person)
         return self._set(name, self._session_s)
 
     def find(self, cookies: bytes, now_us: int) -> T | None:
@@ -104,6 +113,16 @@ class Sessions(Generic[T]):
     def name_in(self, cookies: bytes) -> str:
         """Return the name that these cookies show, of a session or not."""
         return cookie_in(cookies, self._cookie)
+
+    def _make_room(self, person: str) -> None:
+        """End a session of this person, or of the one with the most, if a new one needs it."""
+        counts = Counter([one.person for one in self._sessions.values()])
+        if counts[person] < PERSON_SESSIONS_MAX:
+            if len(self._sessions) < SESSIONS_MAX:
+                return
+            person = max(counts, key=counts.__getitem__)
+        oldest = next(name for name, one in self._sessions.items() if one.person == person)
+        self._forget(oldest)
 
     def _set(self, value: str, age_s: int) -> bytes:
         return (

@@ -65,7 +65,7 @@ from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.shadow.capture.recorder import Capture
-from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.traffic import ALL
 from sluicegate.stores.event_logs import check_log, open_log
 from sluicegate.stores.memory.store import MemoryStore
@@ -208,6 +208,7 @@ class LimiterApp(App[LimiterSettings]):
         """Go by this book from now on."""
         self.limiter.replace_rules(book.rules_beside(self.book))
         self._take(book)
+        self._follow_headers(book)
 
     def put_fleet(self, books: FleetBooks) -> None:
         """Go by what a rollout says: the live book, and one on trial."""
@@ -226,12 +227,18 @@ class LimiterApp(App[LimiterSettings]):
             trial_rules = self._trial_rules()
             trial = trial_rules.begin(books.canary_version, books.runs_canary, books.canary)
             self.service.trial = trial
+        self._follow_headers(*(one for one in (books.live, books.canary) if one is not None))
         self.books = books
 
     def counts(self) -> Mapping[str, Sequence[int]]:
         """Decisions by release and class, how many and how many refused, for the node's reports."""
         trial = self.service.trial
         return release_counts(self.books, self.ledger, None if trial is None else trial.ledger)
+
+    def _follow_headers(self, *books: ServiceRuleSet) -> None:
+        """Capture the headers by which these rules tell requests apart."""
+        if self.capture is not None:
+            self.capture.follow_rules([book.resources.priorities for book in books])
 
     def _take(self, book: ServiceRuleSet) -> None:
         self.mesh.book = book.mesh
@@ -386,7 +393,6 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
         key_file=settings.capture_key,
         share=round(settings.capture_share * ALL),
         plain_values=settings.capture_clear,
-        headers=(*HEADERS_DEFAULT, *settings.capture_headers),
         mesh_keys=settings.capture_mesh_keys,
         retain_bytes=settings.capture_bytes_max,
         retain_us=settings.capture_hours * 3_600_000_000,

@@ -119,12 +119,6 @@ class LimiterSettings(RulesSettings, RampsSettings):
     capture_share: Annotated[
         float, Setting("the share of callers whose requests are kept, all or none of each", SHARE)
     ] = 1.0
-    capture_headers: Annotated[
-        tuple[str, ...],
-        Setting(
-            "headers to keep besides those with the name and the kind of client", metavar="NAME"
-        ),
-    ] = ()
     capture_mesh_keys: Annotated[
         tuple[str, ...],
         Setting("keys of Envoy's descriptors that say whose request it is", metavar="KEY"),

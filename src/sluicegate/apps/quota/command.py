@@ -75,6 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--file", default="", metavar="RULEBOOK", help="propose the change: a folder, or a URL")
     add("--under", default="", metavar="NAME", help="the file's name there (default: its own)")
     add("--reason", default="", metavar="WHY", help="the reason, kept with the proposal")
+    add("--confirm", action="store_true", help="propose quotas that change 10-fold")
     add("--ca", default="", metavar="FILE", help="authority of the server certificate")
     add("--cert", default="", metavar="FILE", help="a client certificate for it")
     add("--cert-key", default="", metavar="FILE", help="its key")
@@ -175,7 +176,13 @@ def _propose(arguments: Namespace, rulebook: RulebookFile, changed: str, count: 
     report = Path(arguments.out)
     report = report.with_name(f"{report.stem}-shadow.html")
     sys.stdout.flush()
-    result = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
+    result = rulebook.propose(
+        changed,
+        message=message,
+        reason=arguments.reason,
+        confirm=arguments.confirm,
+        report=report,
+    )
     sys.stdout.write(f"\n{harmless(result.text)}")
     return result.accepted
 

@@ -67,14 +67,18 @@ class RulebookFile:
                 "and that one is tuned",
             )
 
-    def propose(self, text: str, *, message: str, reason: str, report: Path) -> _ProposalResult:
+    def propose(
+        self, text: str, *, message: str, reason: str, confirm: bool, report: Path
+    ) -> _ProposalResult:
         """Propose this text; the page of its trial is written if there were figures."""
         with tempfile.TemporaryDirectory(prefix="sluicegate-quota-") as folder:
             path = Path(folder) / self.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode())
             words = ["propose", folder, "--message", message, "--json"]
-            result = self._run(*words, *(["--reason", reason] if reason else []))
+            words += ["--reason", reason] if reason else []
+            words += ["--confirm"] if confirm else []
+            result = self._run(*words)
         if result.code:
             raise _error_of(result)
         one: dict[str, Any] = json.loads(result.out)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sluicegate.apps.rulebook import output
+from sluicegate.apps.rulebook.confirmation import confirmed
 from sluicegate.apps.rulebook.location import the_rulebook
 from sluicegate.apps.rulebook.messages import reword
 from sluicegate.apps.rulebook.operations import report_delivery, wait, waiting_of
@@ -34,12 +35,16 @@ def run(arguments: Namespace) -> int:
     with the_rulebook(arguments) as (admin, by):
         live = admin.rules(by=by)["commit"]
         changes, words = _changes(admin, by, live, assigned)
-        proposal = admin.propose(
-            changes,
-            base=live,
-            message=f"Set {'; '.join(words)}"[:_TITLE_CHARS_MAX],
-            reason=arguments.reason,
-            by=by,
+        proposal = confirmed(
+            arguments,
+            lambda confirm: admin.propose(
+                changes,
+                base=live,
+                message=f"Set {'; '.join(words)}"[:_TITLE_CHARS_MAX],
+                reason=arguments.reason,
+                confirm=confirm,
+                by=by,
+            ),
         )
         try:
             proposal = _approve(admin, by, proposal, arguments.reason)

@@ -63,7 +63,7 @@ exit code: 0 whether or not they differ
 examples:
   sluicegate rules propose api.yaml -m "Let exports have twice as much" --reason "INC-214"
   sluicegate rules propose rules/ -m "New quarter"        a folder: its files take their places
-  sluicegate rules propose --remove old.yaml -m "Drop what nobody asks for"
+  sluicegate rules propose --remove old.yaml -m "Drop unused rules" --confirm
   sluicegate rules propose mesh.yaml --under envoy --base 6f1c22 -m "..."
 
 What is wrong with the files is told, and nothing is proposed. A file that has changed in the
@@ -72,7 +72,7 @@ rulebook since --base is a conflict.
     "set": """\
 examples:
   sluicegate rules set play.limit=500 --reason "INC-214: playback starves"
-  sluicegate rules set export.mode=off search.limit=50 --reason "INC-214" --wait 20
+  sluicegate rules set export.mode=off --reason "INC-214" --confirm --wait 20
   sluicegate rules set quota:reports.limit=10 --reason "one caller floods us"
   sluicegate rules set degrade.recommendations=always --reason "INC-214"
   sluicegate rules set shop/tenant=acme.rate_limit.requests_per_unit=20 --reason "INC-215"

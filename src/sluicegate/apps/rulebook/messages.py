@@ -37,12 +37,14 @@ _OPTIONS: Final = {
 }
 # Of these nothing is wrong with the value: it is known, and cannot be so treated now.
 _THINGS: Final = {"proposal": "proposal ", "commit": "commit ", "to": ""}
+_CONFIRM: Final = "confirm"
 # What an admin advises, and the command that does it.
 _ADVICE: Final = (
     ("as `proposals` lists them", "as `sluicegate rules list` shows them"),
     ("as `versions` lists them", "as `sluicegate rules list --releases` shows them"),
     ("as `rules` lists them", "as `sluicegate rules list --files` shows them"),
     ("approve it with an override that says why", "approve it with --override WHY"),
+    ('send "confirm": true', "add --confirm"),
     ("(Not judged: ", "("),
 )
 _UNDER_WAY: Final = "is under way"
@@ -107,6 +109,8 @@ def _sentence(error: BadValue) -> str:
     for advice, local in _ADVICE:
         remedy = remedy.replace(advice, local)
     field, value = error.field, error.value
+    if field == _CONFIRM:
+        return remedy
     if field in _THINGS and isinstance(value, str):
         return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"
     if value is None or (value == "" and field not in _OPTIONS and not field.startswith("--")):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sluicegate.command_line.text import ago, counted, harmless, table
 from sluicegate.contracts.rule_admin import Answer
-from sluicegate.shadow.report.report import describe_basis, has_figures
+from sluicegate.shadow.report.report import describe_basis, describe_newly_refused, has_figures
 from sluicegate.system import now_us
 
 PUBLISHING: Final = "publishing"  # the failure to sign, store or announce a decision
@@ -96,6 +96,8 @@ def show_proposal(one: Answer) -> None:
     verdict = one["verdict"]
     if verdict is not None:
         lines.append(f"  gate      {verdict_words(verdict['result'], verdict['sentence'])}")
+        classes = describe_newly_refused(verdict.get("newly_refused") or ())
+        lines.append(f"  refuses   newly, by class: {classes}")
         if has_figures(verdict.get("report") or {}):
             lines.append(f"  basis     {describe_basis(verdict['report'])}")
     if one["approvals"]:

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from sluicegate.apps.rulebook.confirmation import confirmed
 from sluicegate.apps.rulebook.location import the_rulebook
 from sluicegate.apps.rulebook.output import show, show_proposal, write_json
 from sluicegate.command_line.text import counted, table
@@ -99,12 +100,16 @@ def propose(arguments: Namespace) -> int:
     if not changes:
         raise BadValue("PATH", [], "give files or folders, or --remove NAME")
     with the_rulebook(arguments) as (admin, by):
-        proposal = admin.propose(
-            changes,
-            base=arguments.base,
-            message=arguments.message,
-            reason=arguments.reason,
-            by=by,
+        proposal = confirmed(
+            arguments,
+            lambda confirm: admin.propose(
+                changes,
+                base=arguments.base,
+                message=arguments.message,
+                reason=arguments.reason,
+                confirm=confirm,
+                by=by,
+            ),
         )
     return show(arguments, proposal, show_proposal)
 
@@ -127,7 +132,12 @@ def import_envoy(arguments: Namespace) -> int:
         return 0
     message = arguments.message or f"Take over {counted(len(changes), 'file')} of Envoy's"
     with the_rulebook(arguments) as (admin, by):
-        proposal = admin.propose(changes, base="live", message=message, by=by)
+        proposal = confirmed(
+            arguments,
+            lambda confirm: admin.propose(
+                changes, base="live", message=message, confirm=confirm, by=by
+            ),
+        )
     return show(arguments, proposal, show_proposal)
 
 

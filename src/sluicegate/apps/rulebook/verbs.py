@@ -16,6 +16,7 @@ from sluicegate.apps.rulebook.examples import OF_VERBS
 from sluicegate.apps.rulebook.settings import RulebookSettings
 from sluicegate.contracts.rule_admin import (
     CHANGES,
+    FLAG,
     LIVE_REVISION,
     OPERATIONS,
     REQUIRED,
@@ -153,6 +154,7 @@ def _import_envoy(parser: ArgumentParser) -> None:
     parser.add_argument("--under", metavar="FOLDER", default="envoy", help="(default envoy)")
     parser.add_argument("--dry-run", action="store_true", help="show what would be proposed")
     parser.add_argument("-m", "--message", default="", help="the change, in one line")
+    _confirm(parser)
     _semantics(parser)
 
 
@@ -189,6 +191,7 @@ def _set(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reason", metavar="WHY", default="", help="why; the audit keeps it (must be given)"
     )
+    _confirm(parser)
     _waiting(parser)
 
 
@@ -206,8 +209,13 @@ def _add_argument(
     parser: ArgumentParser, argument: Argument, defaults: Mapping[str, str | None], *short: str
 ) -> None:
     default = defaults.get(argument.name, argument.default)
-    note = "" if default in (REQUIRED, None, "") else f" (default {default})".replace("%", "%%")
+    note = (
+        "" if default in (REQUIRED, None, "", False) else f" (default {default})".replace("%", "%%")
+    )
     options: dict[str, Any] = {"help": _lower(argument.sentence) + note}
+    if argument.kind == FLAG:
+        parser.add_argument(argument.option, dest=argument.name, action="store_true", **options)
+        return
     if argument.choices:
         options["choices"] = argument.choices
     else:
@@ -220,6 +228,11 @@ def _add_argument(
     else:
         nargs = None if default is REQUIRED else "?"
         parser.add_argument(argument.name, **{**options, "metavar": argument.option}, nargs=nargs)
+
+
+def _confirm(parser: ArgumentParser) -> None:
+    (argument,) = (one for one in OPERATIONS["propose"].arguments if one.name == "confirm")
+    _add_argument(parser, argument, {})
 
 
 def _publish_too(parser: ArgumentParser) -> None:

@@ -146,10 +146,11 @@ class RulebookAdmin(RuleAdmin):
         base: str,
         message: str,
         reason: str,
+        confirm: bool,
         by: str,
     ) -> Answer:
         commit = self._revisions.find(base).commit
-        it = self._drafts.propose(changes, commit, message, reason, by)
+        it = self._drafts.propose(changes, commit, message, reason, by, confirm=confirm)
         return self._reconciled(it.id)
 
     def _judge(self, id: str, *, by: str) -> Answer:  # noqa: A002 - likewise

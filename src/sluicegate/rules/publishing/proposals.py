@@ -32,6 +32,7 @@ from sluicegate.rules.publishing.ledger import (
     author_of,
     one_line,
 )
+from sluicegate.rules.publishing.limit_changes import describe, large_changes, unconfirmed
 from sluicegate.rules.publishing.records import BY_PUSH, Proposal, ProposalStep, ReleaseRecord
 from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import PROPOSALS, PublishingSettings
@@ -41,6 +42,9 @@ TITLE_CHARS_MAX: Final = 200
 ID_CHARS: Final = 12
 GATE: Final = "the gate"
 PUSHED_MAX: Final = 1_000  # commits of one push
+CONFIRM_LINE: Final = "Confirm: true"  # of a commit's message, for large changes of limits
+_BY_FIELD: Final = 'send "confirm": true'
+_BY_LINE: Final = f"push a commit with the line '{CONFIRM_LINE}' in its message"
 _READY_TRIES_MAX: Final = 16
 _SECOND_US: Final = 1_000_000
 
@@ -73,9 +77,19 @@ class Proposals:
     # A change becomes a proposal.
 
     def propose(
-        self, changes: Mapping[str, str | None], base: str, message: str, reason: str, by: str
+        self,
+        changes: Mapping[str, str | None],
+        base: str,
+        message: str,
+        reason: str,
+        by: str,
+        *,
+        confirm: bool,
     ) -> Proposal:
-        """A proposal of these files in place of those at the commit `base`."""
+        """A proposal of these files in place of those at the commit `base`.
+
+        One that changes limits 10-fold, or removes some, takes `confirm`.
+        """
         title, reason = (
             self._check_text("message", message),
             self._check_text("reason", reason, may_lack=True),
@@ -100,7 +114,7 @@ class Proposals:
         it = self._new_proposal(commit, base, by)._replace(
             reason=reason, judged_on=live.commit, candidate=candidate
         )
-        return self._enter(it, by)
+        return self._enter(self._confirm(it, confirm, _BY_FIELD), by)
 
     def propose_push(self, commit: Commit, base: str, refusal: str = "") -> Proposal:
         """A proposal of what somebody has pushed; what cannot be one is kept as rejected."""
@@ -116,6 +130,8 @@ class Proposals:
             if not refusal:
                 candidate = self.check(commit.id, live.commit)
                 it = it._replace(judged_on=live.commit, candidate=candidate)
+                confirm = CONFIRM_LINE in commit.message.splitlines()
+                it = self._confirm(it, confirm, _BY_LINE)
         except (BadValue, Conflict) as error:
             refusal = str(error)
         if not refusal:
@@ -234,6 +250,15 @@ class Proposals:
             steps=(ProposalStep(now_us, proposer, "proposed"),),
         )
 
+    def _confirm(self, it: Proposal, confirm: bool, how: str) -> Proposal:
+        """The proposal, its large changes of limits in its history; an error without `confirm`."""
+        changes = large_changes(self._rule_files.changes(it.judged_on, it.candidate))
+        if not changes:
+            return it
+        if not confirm:
+            raise unconfirmed(changes, how)
+        return review.with_step(it, it.at_us, it.proposer, "confirmed", describe(changes))
+
     def _keep_ref(self, it: Proposal) -> None:
         """So that no clean-up of the repository takes it for garbage."""
         ref = PROPOSALS + it.id
@@ -270,7 +295,8 @@ class Proposals:
         most = self._settings.report_bytes_max
         if size > most:
             remedy = f"the report has {size:,} bytes; at most {most:,} are kept (report_bytes_max)"
-            verdict = verdict._replace(report={"cut": remedy})
+            classes = verdict.report.get("classes")
+            verdict = verdict._replace(report={"cut": remedy, "classes": classes})
         return verdict
 
     def _record_verdict(

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.rule_admin import ID_CHARS_MIN, LIVE_REVISION
-from sluicegate.contracts.rulebook import APPROVED, OPEN
+from sluicegate.contracts.rulebook import APPROVED, OPEN, FileChange
 from sluicegate.rules.publishing.differences import line_changes, rule_changes
 from sluicegate.rules.publishing.ledger import LedgerState, RulebookLedger
 from sluicegate.rules.publishing.records import Proposal
@@ -51,6 +51,12 @@ class RuleFiles:
     def files(self, commit: str) -> dict[str, bytes]:
         """The rules files, by their names from the top of the repository."""
         return self._repository.files(commit, folder=self._folder)
+
+    def changes(self, before: str, after: str) -> list[FileChange]:
+        """The files of the rules that differ between two commits."""
+        folder = f"{self._folder}/" if self._folder else ""
+        changes = self._repository.changes(before, after)
+        return [one for one in changes if one.name.startswith(folder)]
 
     def compile(self, commit: str) -> RulesSnapshot:
         """What they say; `BadRules` tells all that is wrong with them."""

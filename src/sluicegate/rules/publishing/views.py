@@ -37,6 +37,7 @@ def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
             "result": verdict.result,
             "sentence": verdict.sentence,
             "confidence": verdict.confidence,
+            "newly_refused": newly_refused(verdict.report),
         }
         if whole:
             verdict_view["report"] = dict(verdict.report)
@@ -60,6 +61,19 @@ def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
     if whole:
         view["history"] = [step._asdict() for step in it.steps]
     return view
+
+
+def newly_refused(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By class, the captured requests and those newly refused; empty if nothing was replayed."""
+    return [
+        {
+            "class": one["class"],
+            "requests": one["requests"],
+            "newly_refused": one["newly_refused"],
+            "share": one["newly_refused_share"],
+        }
+        for one in report.get("classes") or ()
+    ]
 
 
 def version_view(it: ReleaseRecord, state: LedgerState) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sluicegate.contracts.access import Identity
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.rule_admin import BODY, PATH, QUERY, Answer, Operation, RuleAdmin
+from sluicegate.contracts.rule_admin import BODY, FLAG, PATH, QUERY, Answer, Operation, RuleAdmin
 from sluicegate.doors.http.identity import SPEAKS_FOR
 from sluicegate.rules.remote.exchange import BrokenExchange, Exchange, ServerResponse, answer_of
 from sluicegate.rules.remote.server import ANSWER_BYTES_MAX, TIMEOUT_S_DEFAULT, server_of
@@ -114,7 +114,8 @@ class RemoteRuleAdmin(RuleAdmin):
         for argument in operation.arguments:
             value = arguments[argument.name]
             # What the server takes by default is not sent: an older one may not know the argument.
-            if argument.place != QUERY or value not in ("", argument.default):
+            optional = argument.place == QUERY or argument.kind == FLAG
+            if not optional or value not in ("", argument.default):
                 fields[argument.place][argument.wire] = value
         path = operation.path.replace("{+", "{").format_map(
             {name: _path_part(name, value) for name, value in fields[PATH].items()}

@@ -31,7 +31,7 @@ _NOBODY: Final[Mapping[str, Criticality]] = {}
 class PriorityNames:
     """The table of request names; a `ValueError` says why its globs would be slow."""
 
-    __slots__ = ("_exact", "_globs", "_of_globs", "default", "header")
+    __slots__ = ("_exact", "_glob_texts", "_globs", "_of_globs", "default", "header")
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class PriorityNames:
         self.default = default
         self._exact = {name: found for name, found in names.items() if "*" not in name}
         globs = [name for name in names if "*" in name]
+        self._glob_texts = globs
         self._of_globs = [names[name] for name in globs]
         self._globs = GlobIndex(globs, tries_max=GLOB_TRIES_MAX)
 
@@ -57,6 +58,18 @@ class PriorityNames:
             if place >= 0:
                 return self._of_globs[place]
         return self.default
+
+    def entry(self, name: str) -> str:
+        """The entry of the table that decides a name, itself a name of the same class.
+
+        A glob matches its own text, and no glob before it does, since that would match the name
+        too. Of a name that is not in the table, the name.
+        """
+        if name not in self._exact and self._of_globs and len(name) <= _NAME_CHARS_MAX:
+            place = self._globs.find(name)
+            if place >= 0:
+                return self._glob_texts[place]
+        return name
 
 
 @final
@@ -74,6 +87,11 @@ class Priorities:
         self.names = PriorityNames() if names is None else names
         self.callers = CallerRules() if callers is None else callers
         self.client_type_header = client_type_header
+
+    @property
+    def headers(self) -> tuple[str, str]:
+        """The headers that these rules read."""
+        return self.names.header, self.client_type_header
 
     def settle(
         self, caller: str, claim: Criticality | None, headers: Mapping[str, str]

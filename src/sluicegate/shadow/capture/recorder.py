@@ -9,29 +9,35 @@ entity that is not in the sample costs a look-up. Of one that is, what may be ke
 buffer, and a thread of its own writes it. What does not fit is counted as lost, and the file says
 so. What carries a secret does not even come into the buffer.
 
-Bounds: `buffer_max` requests and about `buffer_bytes_max` of text in the buffer, `ASK_CHARS_MAX` an
-ask, and those of the sample and the log. Make it after a fork, not before.
+Bounds: `buffer_max` requests and about `buffer_bytes_max` of text in the buffer, `QUERY_CHARS_MAX`
+a request, `HEADER_BYTES_MAX` a header, and those of the sample and the log. Make it after a fork,
+not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import Event as Flag
 from threading import Lock, Thread
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.clock import Clock
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.log import CaptureLog, Noted
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.entities import NOBODY, mesh_entity
 from sluicegate.shadow.query_keys import NO_CLAIM, NO_PAIRS, QueryKey, mesh_key
 from sluicegate.shadow.sampling import Sample
+from sluicegate.shadow.secret_names import is_secret
 from sluicegate.shadow.traffic import ADMITTED, REFUSED
 
 GRACE_US_DEFAULT: Final = 5_000_000
 QUERY_CHARS_MAX: Final = 1 << 16
+# Rules name values of at most 256 characters, which UTF-8 writes in four bytes each: no rule can
+# match a longer value, so the request is decided as if the header were missing.
+HEADER_BYTES_MAX: Final = 1_024
 _ROW_BYTES: Final = 200  # of a request in the buffer, beside its text
 TAKE_MAX: Final = 8_192  # requests that the thread takes at a time
 
@@ -77,6 +83,7 @@ class Capture:
         "_closing",
         "_failure",
         "_headers",
+        "_headers_kept",
         "_hurry_at",
         "_kept",
         "_linger_s",
@@ -86,6 +93,7 @@ class Capture:
         "_lost_unlogged",
         "_mesh_keys",
         "_noted",
+        "_request_names",
         "_sample",
         "_wake",
         "_withheld",
@@ -97,7 +105,9 @@ class Capture:
         self._sample = Sample(key, settings.share)
         self._log = CaptureLog(settings, key if settings.redact else None, clock=clock, paced=True)
         self._clock = clock
-        self._headers: Final = tuple(sorted(settings.headers))
+        self._headers: Final = settings.headers
+        self._headers_kept = tuple(sorted(settings.headers))
+        self._request_names: dict[str, PriorityNames] = {}
         self._mesh_keys: Final = settings.mesh_keys
         self._buffer_max = settings.buffer_max
         self._buffer_bytes_max = settings.buffer_bytes_max
@@ -116,6 +126,19 @@ class Capture:
         self._carrier = Thread(target=self._run, name="sluicegate-capture", daemon=True)
         self._carrier.start()
 
+    def follow_rules(self, rules: Iterable[Priorities]) -> None:
+        """Keep the headers that the active rules read, live ones first; never a secret.
+
+        A name of a request that a glob decides is kept as the glob: redacted, no glob matches it.
+        """
+        headers = set(self._headers)
+        names: dict[str, PriorityNames] = {}
+        for one in rules:
+            headers.update(one.headers)
+            names.setdefault(one.names.header, one.names)
+        self._headers_kept = tuple(sorted(name for name in headers if not is_secret(name)))
+        self._request_names = names
+
     # On the path of a response.
 
     def note_check(self, query: CheckRequest, now_us: int, refused: bool) -> None:
@@ -130,9 +153,12 @@ class Capture:
         headers = query.headers
         if headers:
             pairs: list[tuple[str, str]] = []
-            for name in self._headers:
+            for name in self._headers_kept:
                 value = headers.get(name)
-                if value is not None:
+                if value is not None and _is_short(value):
+                    table = self._request_names.get(name)
+                    if table is not None:
+                        value = table.entry(value)
                     pairs.append((name, value))
                     chars += len(value)
             pairs_kept = tuple(pairs)
@@ -252,3 +278,10 @@ class Capture:
             self._buffered -= len(batch)
             self._buffer_bytes -= sum(sizes)
             return bool(self._buffer)
+
+
+def _is_short(value: str) -> bool:
+    """Whether a header's value is within `HEADER_BYTES_MAX`."""
+    if len(value) > HEADER_BYTES_MAX:
+        return False
+    return value.isascii() or len(value.encode("utf-8", "surrogatepass")) <= HEADER_BYTES_MAX

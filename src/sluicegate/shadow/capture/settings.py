@@ -32,7 +32,7 @@ class CaptureSettings:
     # What stays as it is: single values, and all values of a header or a descriptor's key.
     plain_values: tuple[str, ...] = ()
     plain_names: tuple[str, ...] = ()
-    headers: tuple[str, ...] = HEADERS_DEFAULT  # that rules read; no others are kept
+    headers: tuple[str, ...] = HEADERS_DEFAULT  # besides those that the active rules read
     mesh_keys: tuple[str, ...] = ()  # that single out an entity; without them the first that may
     buffer_max: int = ranged(50_000, 1, 10_000_000)  # requests that wait to be written
     buffer_bytes_max: int = ranged(32 << 20, 1_024, 1 << 34)  # of text in them, about

@@ -171,6 +171,16 @@ def describe_basis(report: Mapping[str, Any]) -> str:
     )
 
 
+def describe_newly_refused(classes: Iterable[Mapping[str, Any]]) -> str:
+    """The newly refused requests of each class, in words; `classes` as a proposal shows them."""
+    words = [
+        f"{one['class']} {one['newly_refused']:,} of {one['requests']:,}"
+        + (f" ({one['share']:.2%})" if one["share"] else "")
+        for one in classes
+    ]
+    return ", ".join(words) or "unknown, since no traffic was replayed"
+
+
 def why_no_figures(report: Mapping[str, object]) -> str:
     """Why there are no figures."""
     return str(report.get("cut") or "There are no figures, for nothing was replayed.")

@@ -197,6 +197,7 @@ class MemoryRuleAdmin(RuleAdmin):
         base: str,
         message: str,
         reason: str = "",
+        confirm: bool = False,
         by: Identity = NOBODY,
     ) -> Answer:
         def work() -> Answer:

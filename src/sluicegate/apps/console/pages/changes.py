@@ -18,7 +18,7 @@ from sluicegate.command_line.page import (
     section,
     table,
 )
-from sluicegate.command_line.text import ago, counted, duration, printable
+from sluicegate.command_line.text import ago, count, counted, duration, percent, printable
 from sluicegate.contracts.rulebook import (
     APPROVED,
     CANARY,
@@ -177,6 +177,7 @@ def proposal(
         "verdict": (
             f'<p class="going-on {kind}">On captured traffic: {escape(result)}. '
             f"{_clipped(verdict.get('sentence'))}{report}</p>"
+            + _newly_refused(verdict.get("newly_refused") or ())
         ),
         "progress": running(status) if one["state"] in (CANARY, LIVE) else "",
     }
@@ -187,6 +188,22 @@ def proposal(
         "History", timeline(one.get("history") or (), int(status.get("at_us", 0)))
     )
     return parts
+
+
+def _newly_refused(classes: Sequence[Mapping[str, Any]]) -> str:
+    """Return what of each class only the proposal refuses."""
+    if not classes:
+        return quiet("Newly refused by class: unknown, since no traffic was replayed.")
+    rows = [
+        row(
+            cell(escape_name(str(one["class"])), "name"),
+            number(count(one["requests"])),
+            number(count(one["newly_refused"]), bad=bool(one["newly_refused"])),
+            number(percent(one["share"])),
+        )
+        for one in classes
+    ]
+    return table(("class",), ("requests", "newly refused", "share"), rows)
 
 
 def _actions(one: Mapping[str, Any], mark: str) -> list[str]:

@@ -35,13 +35,18 @@ RULE_FIELDS: Final[Sequence[tuple[str, str, str]]] = (
 
 
 class Draft(NamedTuple):
-    """What somebody is writing: of which file, from which commit."""
+    """A text being edited, with its file and the commit it was made from.
+
+    `asked` names the changed limits for which the rulebook requires a confirmation.
+    """
 
     file: str
     text: str
     base: str
     message: str = ""
     reason: str = ""
+    confirm: bool = False
+    asked: str = ""
 
 
 def editor(draft: Draft, mark: str, findings: str, above: str = "") -> dict[str, str]:
@@ -59,7 +64,7 @@ def editor(draft: Draft, mark: str, findings: str, above: str = "") -> dict[str,
         '<div class="two">'
         + text_field("message", "What it does, in a line", value=draft.message)
         + text_field("reason", "Why; the audit keeps it", value=draft.reason, required=False)
-        + "</div><button>Propose</button></form>"
+        + f"</div>{_confirmation(draft.asked)}<button>Propose</button></form>"
         + quiet(
             "Proposing changes nothing yet: the rulebook tries it on captured traffic, and "
             "somebody approves it."
@@ -76,6 +81,19 @@ def editor(draft: Draft, mark: str, findings: str, above: str = "") -> dict[str,
         "findings": findings,
         "help": f"<details open><summary>What a rule may say</summary>{fields}</details>",
     }
+
+
+def _confirmation(asked: str) -> str:
+    """Return the checkbox that confirms large changes; empty unless the rulebook requires it."""
+    if not asked:
+        return ""
+    changes = asked.partition("; send ")[0]
+    return (
+        f'<p class="bad" role="alert">{escape_words(changes)}. A limit that changes 10-fold, or '
+        "is removed, takes a confirmation.</p>"
+        '<label><input type="checkbox" name="confirm" value="yes" required> '
+        "I confirm these limits</label>"
+    )
 
 
 def findings(

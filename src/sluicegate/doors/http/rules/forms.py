@@ -16,6 +16,7 @@ from sluicegate.contracts.rule_admin import (
     CHANGES,
     CHOICE,
     COUNT,
+    FLAG,
     NAME,
     OPERATIONS,
     PATH,
@@ -117,6 +118,8 @@ def _schema(argument: Argument) -> dict[str, object]:
             schema["maximum"] = argument.most
     elif kind == SECONDS:
         schema = {"type": "number"}
+    elif kind == FLAG:
+        schema = {"type": "boolean"}
     elif kind == CHOICE:
         schema["enum"] = list(argument.choices)
     elif kind == CHANGES:
@@ -162,6 +165,12 @@ def _choice(argument: Argument, value: object, _bounds: RulesHttpSettings) -> st
         remedy = f"give one of {', '.join(argument.choices)}, or leave it out"
         raise BadValue(argument.wire, value, remedy)
     return str(value)
+
+
+def _flag(argument: Argument, value: object, _bounds: RulesHttpSettings) -> bool:
+    if not isinstance(value, bool):
+        raise BadValue(argument.wire, value, "give true or false")
+    return value
 
 
 def _text(argument: Argument, value: object, bounds: RulesHttpSettings) -> str:
@@ -210,6 +219,7 @@ _READERS: Final[Mapping[str, Callable[[Argument, object, RulesHttpSettings], obj
     SHARE: _whole,
     COUNT: _whole,
     CHOICE: _choice,
+    FLAG: _flag,
     SECONDS: _seconds,
     CHANGES: _changes,
 }

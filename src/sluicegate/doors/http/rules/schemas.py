@@ -55,11 +55,21 @@ _LINES: Final = fields(
     },
     ["name"],
 )
+_CLASS: Final = fields(
+    {
+        "class": TEXT,
+        "requests": whole(0, "Captured requests of this class."),
+        "newly_refused": whole(0, "Those that only the candidate refuses."),
+        "share": {"type": ["number", "null"], "description": "Null without requests."},
+    },
+    ["class", "requests", "newly_refused", "share"],
+)
 _VERDICT: Final = fields(
     {
         "result": {"type": "string", "enum": [PASSED, FAILED, NOT_JUDGED]},
         "sentence": TEXT,
         "confidence": {"type": ["number", "null"]},
+        "newly_refused": several(_CLASS),
         "report": FREE,
     },
     ["result", "sentence"],
