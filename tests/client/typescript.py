@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import cache, partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +19,11 @@ import pytest
 
 from tests.engines.child import PATIENCE_S
 
-SOURCE = Path(__file__).parents[2] / "clients" / "typescript"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "clients" / "typescript"
+GUIDE = ROOT / "docs" / "guides" / "pubsub-browser.md"
+PAGE = """<!doctype html><title>a site</title>
+<script type="importmap">{"imports": {"@sluicegate/pubsub": "/dist/index.js"}}</script>"""
 INSTALL = ("install", "--no-package-lock", "--prefer-offline", "--no-audit", "--no-fund")
 INSTALL_S_MAX = 120.0
 OLDEST_NODE = 20
@@ -41,9 +46,14 @@ def build(folder: Path) -> Path:
         pytest.skip(f"npm could not get typescript in {INSTALL_S_MAX:g} s: connect to a registry")
     if installed.returncode:
         pytest.skip(f"npm cannot get typescript: {installed.stderr.strip().splitlines()[:1]}")
-    built = _run([str(package / "node_modules" / ".bin" / "tsc")], package)
-    assert built.returncode == 0, built.stdout
+    compile_with(package)
     return package
+
+
+def compile_with(package: Path, *arguments: str) -> None:
+    """Run the package's compiler: the package itself, or the files in `arguments`."""
+    built = _run([str(package / "node_modules" / ".bin" / "tsc"), *arguments], package)
+    assert built.returncode == 0, built.stdout
 
 
 @cache
@@ -54,21 +64,10 @@ def node_version() -> int:
     return int(_run(["node", "--version"], Path.cwd()).stdout.lstrip("v").partition(".")[0])
 
 
-def run_tests(package: Path, file: str, **environment: str) -> None:
-    """Run a test file of the package with Node, and fail with Node's report."""
+def run_node(package: Path, file: str, **environment: str) -> str:
+    """Run a file in the package with Node, return its output, and fail with what it reports."""
     # Without `--test`, which would start another process that a time-out does not end.
     done = _run(["node", file], package, environment=environment)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def run_script(package: Path, text: str) -> str:
-    """Return what a module prints that imports the package by its name."""
-    modules = package / "node_modules" / "@sluicegate"
-    modules.mkdir(exist_ok=True)
-    if not (modules / "pubsub").exists():
-        (modules / "pubsub").symlink_to(package)
-    done = _run(["node", "--input-type=module", "--eval", text], package)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -83,8 +82,50 @@ def _run(
     if command[0] == "node" and "--version" not in command and node_version() < NODE_WITH_SOCKETS:
         every["NODE_OPTIONS"] = "--experimental-websocket"
     return subprocess.run(
-        command, cwd=folder, env=every, capture_output=True, text=True, timeout=timeout_s, check=False
+        command,
+        cwd=folder,
+        env=every,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
+
+
+def guide_example(url: str) -> str:
+    """Return the guide's example with this service; it calls `show` with the text it receives."""
+    (text,) = re.findall(r"^```js\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    assert isinstance(text, str)
+    return text.replace("wss://pubsub.example.com", url.replace("http", "ws"))
+
+
+@contextmanager
+def site_of(package: Path, token: str) -> Iterator[str]:
+    """Serve a page that can import the package, and `/pubsub-token`; give its origin."""
+
+    class Page(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path not in ("/", "/pubsub-token"):
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html" if self.path == "/" else "text/plain")
+            self.end_headers()
+            self.wfile.write((PAGE if self.path == "/" else token).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with _serve(partial(Page, directory=str(package))) as origin:
+        yield origin
+
+
+@contextmanager
+def _serve(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @contextmanager
@@ -105,7 +146,5 @@ def control(commands: Commands) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Caller) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with _serve(Caller) as address:
+        yield address

@@ -43,7 +43,7 @@ interface Reader {
   reject(error: Error): void;
 }
 
-export class Subscription<T = unknown> implements AsyncIterableIterator<Received<T>, undefined> {
+export class Subscription<T = unknown> implements AsyncIterableIterator<Received<T>> {
   readonly presence: boolean;
   /** Position after the last message that was taken: give it as `after` to resume later. */
   position: number | null;
