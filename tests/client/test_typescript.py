@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apps.pubsub.process import PubSubProcess
-from tests.apps.pubsub.test_whole import UNLIMITED
+from tests.apps.pubsub.test_whole import ANN, UNLIMITED
 from tests.apps.pubsub.tokens import EVERY, signed, token_server
 from tests.client.typescript import (
     SOURCE,
@@ -59,7 +59,7 @@ def test_client_on_simulated_socket_passes(package: Path, file: str) -> None:
 
 def test_client_publishes_subscribes_and_enters(package: Path, tmp_path: Path) -> None:
     with token_server(tmp_path) as server:
-        run_at(server, package, "talk", {"token": token_of})
+        run_at(server, package, "talk", {"token": token_of, "account": lambda _: ANN})
 
 
 def test_client_renews_tokens_and_stops_when_revoked(package: Path, tmp_path: Path) -> None:

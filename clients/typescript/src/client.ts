@@ -23,6 +23,7 @@ import {
   type PubSubMember,
   type UsageWarning,
 } from "./messages.js";
+import { rewind } from "./rewind.js";
 import type { SubscribeOptions, Subscription } from "./subscription.js";
 import { type TokenProvider, TokenSource } from "./token.js";
 
@@ -130,7 +131,9 @@ export class PubSubClient {
    */
   async subscribe<T = unknown>(channel: string, options: SubscribeOptions<T> = {}): Promise<Subscription<T>> {
     this.link.start();
-    const subscription = await this.channels.add<T>(channel, options, this.timeoutMs, () => this.link.problem);
+    const { after, rewind: count } = options;
+    const begun = count === undefined || after !== undefined ? options : await this.rewound(channel, options, count);
+    const subscription = await this.channels.add<T>(channel, begun, this.timeoutMs, () => this.link.problem);
     subscription.deliver(options).catch(console.error);
     return subscription;
   }
@@ -193,6 +196,17 @@ export class PubSubClient {
     await Promise.race([Promise.all([this.publishes.settled(), this.reads.settled()]), late]);
     clearTimeout(timer);
     this.link.close();
+  }
+
+  /** Return the options with the position that `rewind` stands for. */
+  private async rewound<T>(
+    channel: string,
+    options: SubscribeOptions<T>,
+    count: number,
+  ): Promise<SubscribeOptions<T>> {
+    const whole = positive("rewind", Math.ceil(count));
+    const after = await rewind((from, most) => this.history(channel, from, most), whole);
+    return { ...options, after };
   }
 
   private async call(

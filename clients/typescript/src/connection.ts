@@ -106,27 +106,28 @@ export class Connection {
   }
 
   private receive(data: unknown): void {
-    const text = String(data);
-    let message: Incoming;
-    try {
-      message = JSON.parse(text) as Incoming;
-    } catch {
-      this.end(ABNORMAL, "it sent a message that is no JSON");
-      return;
-    }
     this.isSilent = false;
+    try {
+      const text = String(data);
+      this.take(JSON.parse(text) as Incoming, text);
+    } catch {
+      this.end(ABNORMAL, "it sent what is no message of this protocol");
+    }
+  }
+
+  private take(message: Incoming, text: string): void {
+    const { id, type } = message;
     const isFirst = !this.hasHeard;
     this.hasHeard = true;
-    if (message.type === "welcome") this.messageBytesMax = message.message_bytes_max;
+    if (type === "welcome") this.messageBytesMax = message.message_bytes_max;
     if (isFirst) this.listener.heard();
-    const { id } = message;
     if (typeof id !== "number") {
       this.listener.told(message, text);
       return;
     }
     const answer = this.pending.get(id);
     this.pending.delete(id);
-    answer?.(message.type === "error" ? errorOf(message.problem) : message);
+    answer?.(type === "error" ? errorOf(message.problem) : message);
   }
 
   /** Browsers cannot send pings; a request that changes nothing shows whether the service answers. */

@@ -26,7 +26,8 @@ export class Members {
 
   /** Record that a member has entered. */
   add(channel: string, member: string, data: unknown, position: number): void {
-    this.entered.set(keyOf(channel, member), { channel, member, fields: fieldsOf({ channel, member, data }), position });
+    const fields = fieldsOf({ channel, member, data });
+    this.entered.set(keyOf(channel, member), { channel, member, fields, position });
   }
 
   /** Do not enter this member again. */

@@ -14,6 +14,8 @@ const CHARACTER_BYTES = 2;
 export interface SubscribeOptions<T = unknown> {
   /** Receive what follows this position; 0 is the whole history. Without it, new messages only. */
   readonly after?: number;
+  /** Without `after`: also receive the last messages, this many. */
+  readonly rewind?: number;
   /** Also receive what members do [false]. */
   readonly presence?: boolean;
   /** Called for each message or gap, in order; a returned promise is awaited first. */

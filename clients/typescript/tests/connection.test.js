@@ -91,13 +91,17 @@ test("silent connection is probed, then replaced", async () => {
   assert.equal(await connectsWithin(250), true);
 });
 
-test("message that is no JSON costs the connection", async () => {
-  const client = await started();
-  FakeSocket.last.open();
-  FakeSocket.last.onmessage({ data: "{" });
-  assert.equal(client.state, "waiting");
-  assert.equal(await connectsWithin(250), true);
-});
+for (const garbage of ["{", "null", '{"type": "error", "id": 1}', '{"type": "unsubscribed", "channel": "news"}']) {
+  test(`garbage ${garbage} costs the connection and not the client`, async () => {
+    const client = fakeClient();
+    client.subscribe("news").catch(() => undefined);
+    await settle();
+    FakeSocket.last.open();
+    FakeSocket.last.onmessage({ data: garbage });
+    assert.equal(client.state, "waiting");
+    assert.equal(await connectsWithin(250), true);
+  });
+}
 
 test("static token that is rejected stops the client", async () => {
   const states = [];

@@ -122,7 +122,12 @@ test("limit is 64 KiB where the service announces none", async () => {
 
 const circle = {};
 circle.self = circle;
-for (const [name, data] of [["NaN", { deep: [Number.NaN] }], ["a circle", circle], ["a function", () => 1], ["a bigint", 1n]]) {
+for (const [name, data] of [
+  ["NaN", { deep: [Number.NaN] }],
+  ["a circle", circle],
+  ["a function", () => 1],
+  ["a bigint", 1n],
+]) {
   test(`publish of ${name} is a bad value`, async () => {
     const client = fakeClient();
     await assert.rejects(client.publish("news", data), BadValue);

@@ -52,8 +52,9 @@ test("subscription without messages resumes where it began", async () => {
 test("gap is reported and resumed after", async () => {
   const { subscription } = await subscribed({ after: 3 });
   assert.equal(requests()[0].after, 3);
-  FakeSocket.last.tell({ type: "gap", channel: "news", after: 3, before: 9, lost: null });
-  assert.deepEqual((await subscription.next()).value, { type: "gap", channel: "news", after: 3, before: 9, lost: null });
+  const gap = { type: "gap", channel: "news", after: 3, before: 9, lost: null };
+  FakeSocket.last.tell(gap);
+  assert.deepEqual((await subscription.next()).value, gap);
   assert.equal(subscription.position, 8);
   await reconnect();
   assert.equal(requests()[0].after, 8);

@@ -43,6 +43,25 @@ test("callback receives the history and new messages", async () => {
   assert.deepEqual(seen, [1, 2]);
 });
 
+test("rewind receives the last messages", async () => {
+  for (let n = 0; n < 5; n += 1) {
+    await client.publish("rewound", n);
+    await client.publish("between", n);
+  }
+  const subscription = await client.subscribe("rewound", { rewind: 2 });
+  await client.publish("rewound", "new");
+  assert.deepEqual((await take(subscription, 3)).map((one) => one.data), [3, 4, "new"]);
+});
+
+test("many members are listed by name", async () => {
+  const account = clientOf({ token: await ask("account") });
+  const names = Array.from({ length: 40 }, (_, n) => `member-${10 + n}`);
+  await Promise.all(names.map((name) => account.enter("hall", name, "x".repeat(3_000))));
+  const found = await client.members("hall"); // 120 kB: several pages where the service pages
+  assert.deepEqual(found.map((one) => one.member).sort(), names);
+  await account.close();
+});
+
 test("members are listed, and their changes are received", async () => {
   const changes = await client.subscribe("room", { presence: true });
   await client.enter("room", "mia", { at: "desk" });
