@@ -10,14 +10,14 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pytest
-
 from tests.engines.child import PATIENCE_S
+from tests.engines.need import LookedUpNeed, Missing, Program, engine
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "clients" / "typescript"
@@ -31,21 +31,44 @@ NODE_WITH_SOCKETS = 22  # the first one whose WebSocket needs no flag
 Commands: TypeAlias = Mapping[str, Callable[[Any], object]]
 
 
+@dataclass(frozen=True)
+class Node(LookedUpNeed):
+    """A Node that has WebSockets, by a flag at least."""
+
+    def present(self) -> str | Missing:
+        get = f"install Node from version {OLDEST_NODE} on, from nodejs.org"
+        version = node_version()
+        if version < OLDEST_NODE:
+            return Missing(f"Node {version} on the PATH" if version else "no node on the PATH", get)
+        return f"Node {version}"
+
+
+@dataclass(frozen=True)
+class NpmPackages(LookedUpNeed):
+    """What the package in a folder needs to be built."""
+
+    folder: Path
+
+    def present(self) -> str | Missing:
+        get = "connect to a registry of npm"
+        try:
+            done = _run(["npm", *INSTALL], self.folder, INSTALL_S_MAX)
+        except subprocess.TimeoutExpired:
+            return Missing(f"npm got no typescript in {INSTALL_S_MAX:g} s", get)
+        if done.returncode:
+            return Missing(f"npm got no typescript: {done.stderr.partition(chr(10))[0]}", get)
+        return "typescript"
+
+
 def build(folder: Path) -> Path:
-    """Return a copy of the package, built there; skip with one line if that needs what is missing.
+    """Return a copy of the package, built there; skip with one line if that is not possible.
 
     There is no lock file: it would hold addresses of a registry. The one package is pinned.
     """
-    if node_version() < OLDEST_NODE or shutil.which("npm") is None:
-        pytest.skip(f"no Node from version {OLDEST_NODE} on with npm; get it: apt-get install npm")
     package = folder / "typescript"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("node_modules", "dist"))
-    try:
-        installed = _run(["npm", *INSTALL], package, INSTALL_S_MAX)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"npm could not get typescript in {INSTALL_S_MAX:g} s: connect to a registry")
-    if installed.returncode:
-        pytest.skip(f"npm cannot get typescript: {installed.stderr.strip().splitlines()[:1]}")
+    needs = (Node(), Program("npm", "apt-get install -y npm"), NpmPackages(package))
+    engine("typescript", needs)
     compile_with(package)
     return package
 
