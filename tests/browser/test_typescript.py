@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-# What the page shows, as text of its elements.
+# Subscribes, and records messages, states and errors in globals.
 WATCH = """async ([url, token]) => {
   const {PubSubClient} = await import("@sluicegate/pubsub");
   window.seen = [];

@@ -28,7 +28,7 @@ from tests.engines.child import free_port
 BLOCK = re.compile(r"^```ts\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # How an application compiles a file that imports the package.
 APPLICATION = ("--ignoreConfig", "--strict", "--module", "nodenext", "--target", "es2022")
-# What the page of the guide has: its address, and functions of the application.
+# Globals of the page in the guide, for Node.
 PAGE_IN_NODE = """
 const fetchAt = globalThis.fetch;
 globalThis.fetch = (path) => fetchAt(new URL(path, "%s"));

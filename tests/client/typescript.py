@@ -24,7 +24,7 @@ SOURCE = ROOT / "clients" / "typescript"
 GUIDE = ROOT / "docs" / "guides" / "pubsub-browser.md"
 PAGE = """<!doctype html><title>a site</title>
 <script type="importmap">{"imports": {"@sluicegate/pubsub": "/dist/index.js"}}</script>"""
-INSTALL = ("install", "--no-package-lock", "--prefer-offline", "--no-audit", "--no-fund")
+INSTALL = ("install", "--prefer-offline", "--no-audit", "--no-fund")
 INSTALL_S_MAX = 120.0
 OLDEST_NODE = 20
 NODE_WITH_SOCKETS = 22  # the first one whose WebSocket needs no flag
@@ -45,7 +45,7 @@ class Node(LookedUpNeed):
 
 @dataclass(frozen=True)
 class NpmPackages(LookedUpNeed):
-    """What the package in a folder needs to be built."""
+    """The development dependencies of the package in a folder."""
 
     folder: Path
 
@@ -88,7 +88,7 @@ def node_version() -> int:
 
 
 def run_node(package: Path, file: str, **environment: str) -> str:
-    """Run a file in the package with Node, return its output, and fail with what it reports."""
+    """Run a file in the package with Node, return its output, and fail with its report."""
     # Without `--test`, which would start another process that a time-out does not end.
     done = _run(["node", file], package, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr

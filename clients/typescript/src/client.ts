@@ -33,6 +33,8 @@ const PUBLISHES_MAX = 256;
 const READS_MAX = 16;
 /** The default of `--message-bytes-max`. */
 const MESSAGE_BYTES_MAX = 64 * 1024;
+/** Longer timers fire at once. */
+const OPTION_MAX = 2 ** 31 - 1;
 
 export interface PubSubOptions {
   /** A token, or a function that returns one and is called again before it expires. */
@@ -47,7 +49,7 @@ export interface PubSubOptions {
   readonly pendingBytesMax?: number;
   /** Limit of a message, if the service does not announce one [64 KiB]. */
   readonly messageBytesMax?: number;
-  /** Silence after which the service is probed; after as much again the client reconnects [20,000]. */
+  /** Silence before a probe; without an answer in the same time, the client reconnects [20,000]. */
   readonly silenceMs?: number;
   readonly backoff?: BackoffOptions;
   /** For Node before version 22 [the global `WebSocket`]. */
@@ -102,7 +104,7 @@ export class PubSubClient {
     return this.link.state;
   }
 
-  /** Connections after the first one. */
+  /** Attempts to connect after the first one. */
   get reconnects(): number {
     return this.link.reconnects;
   }
@@ -217,7 +219,7 @@ export class PubSubClient {
   ): Promise<Incoming> {
     const text = fieldsOf(fields);
     this.link.start();
-    return lane.call(kind, text, timeoutMs);
+    return lane.call(kind, text, positive("timeoutMs", timeoutMs));
   }
 
   private listener(onState: PubSubOptions["onState"]): LinkListener {
@@ -248,8 +250,8 @@ export class PubSubClient {
 }
 
 function positive(name: string, value: number): number {
-  if (value > 0) return value;
-  throw new BadValue(name, String(value), "give more than 0");
+  if (value > 0 && value <= OPTION_MAX) return value;
+  throw new BadValue(name, String(value), `give more than 0, at most ${OPTION_MAX}`);
 }
 
 function addressOf(url: string): string {

@@ -29,7 +29,7 @@ export interface ConnectionOptions {
   readonly url: string;
   readonly token: string;
   readonly openTimeoutMs: number;
-  /** After this silence the service is probed; after as much again the connection ends. */
+  /** Silence before a probe; without an answer in the same time, the connection ends. */
   readonly silenceMs: number;
 }
 

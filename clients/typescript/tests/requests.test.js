@@ -215,6 +215,7 @@ test("close waits no longer than its limit", async () => {
 for (const [url, options] of [
   ["http://127.0.0.1:7090", {}],
   ["ws://127.0.0.1:7090", { timeoutMs: 0 }],
+  ["ws://127.0.0.1:7090", { timeoutMs: 2 ** 31 }],
   ["ws://127.0.0.1:7090", { pendingBytesMax: Number.NaN }],
 ]) {
   test(`client of ${url} with ${JSON.stringify(options)} is a bad value`, () => {
