@@ -60,7 +60,7 @@ test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on t
 	@# Isolated from src/ by the working folder, so that what is tested is what was built. Files keep
 	@# their times, so what was rewritten of them holds.
 	@rm -rf build/compiled && mkdir -p build/compiled
-	@cp -a tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py .gitignore build/compiled/
+	@cp -a tests benchmarks clients deploy docs examples *.md LICENSE pyproject.toml setup.py .gitignore build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && SLUICEGATE_EXPECT_COMPILED=$${SLUICEGATE_EXPECT_COMPILED-1} \
 		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) \

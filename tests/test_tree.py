@@ -192,7 +192,7 @@ def test_no_folder_stands_at_the_root_that_the_walk_does_not_know() -> None:
     # What the commands make is not part of the tree: `sluicegate kv` without flags, say, its data.
     made = {line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
-    assert folders - made == {"benchmarks", "deploy", "docs", "examples", "src", "tests"}
+    assert folders - made == {"benchmarks", "clients", "deploy", "docs", "examples", "src", "tests"}
 
 
 def test_every_module_opens_with_its_law_and_has_a_telling_name() -> None:

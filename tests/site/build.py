@@ -21,7 +21,7 @@ from tests.site import frame, reference, sections
 from tests.site.page import Part, SitePage, parse, source
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDERS: Final = ("docs", "deploy", "examples")
+FOLDERS: Final = ("clients", "docs", "deploy", "examples")
 PICTURES: Final = (".png", ".svg")
 TEXT_CHARS_MAX: Final = 4_000  # of a part, in the search
 
@@ -54,7 +54,8 @@ def page_paths(root: Path) -> list[str]:
     found = [*root.glob("*.md")]
     for folder in FOLDERS:
         found += (root / folder).rglob("*.md")
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    paths = (path.relative_to(root).as_posix() for path in found)
+    return sorted(path for path in paths if "/node_modules/" not in path)
 
 
 def read_site(root: Path) -> Site:

@@ -37,7 +37,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             f"{_GUIDES}policies-*.md",
         ),
     ),
-    ("Between services", (f"{_GUIDES}pubsub*.md",)),
+    ("Between services", (f"{_GUIDES}pubsub*.md", "clients/*/README.md")),
     ("Images", (f"{_GUIDES}images*.md",)),
     (
         "See it, change it, undo it",

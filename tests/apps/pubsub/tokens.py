@@ -39,7 +39,7 @@ def secret_of(folder: Path, secret: str = SECRET) -> Path:
     return file
 
 
-def token_server(folder: Path, *flags: str) -> PubSubProcess:
+def token_server(folder: Path, *flags: str, port: int = 0) -> PubSubProcess:
     """A service that accepts tokens of `signed`."""
     keys = ("--access", access_of(folder), "--jwt-secret", str(secret_of(folder)))
-    return PubSubProcess(folder, *keys, *UNLIMITED, *flags)
+    return PubSubProcess(folder, *keys, *UNLIMITED, *flags, port=port)
