@@ -502,18 +502,20 @@ hosts_of = st.builds(
 
 
 def beyond_chance(host: HostStats, rest: list[HostStats]) -> bool:
-    """The oracle's bound: the relative entropy of two coins, thrown once a call."""
-    others = [other for other in rest if other is not host]
-    theirs = (sum(other.failures for other in others) + 1) / (
-        sum(other.requests for other in others) + 2
-    )
-    own = host.failures / host.requests
-    if own <= theirs:
+    """The oracle's bound: the likelihood of two coins, of one host and of the others, over one."""
+
+    def best(failures: int, requests: int) -> float:
+        sides = (failures, requests - failures)
+        return sum(side * math.log(side / requests) for side in sides if side > 0)
+
+    requests = sum(other.requests for other in rest) - host.requests
+    failures = sum(other.failures for other in rest) - host.failures
+    if host.failures * requests <= failures * host.requests:
         return False
-    coins = [(own, theirs), (1 - own, 1 - theirs)]
-    return (
-        host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= DEFAULTS.evidence_min
-    )
+    alone = best(host.failures, host.requests) + best(failures, requests)
+    strength = alone - best(host.failures + failures, host.requests + requests)
+    assume(abs(strength - DEFAULTS.evidence_min) > 1e-6)
+    return strength >= DEFAULTS.evidence_min
 
 
 def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str, tuple[int, int]]]:

@@ -24,7 +24,7 @@ def test_a_url_says_where_and_how() -> None:
 def test_what_a_url_does_not_say_has_a_default() -> None:
     settings = parse_service_url("sluicegate://")
     assert [str(endpoint) for endpoint in settings.endpoints] == ["127.0.0.1:7070"]
-    assert (settings.tls, settings.password, settings.timeout_us) == (False, "", 20_000)
+    assert (settings.tls, settings.password, settings.timeout_us) == (False, "", None)
     assert parse_service_url("sluicegate://a?timeout_ms=50", timeout_us=5_000).timeout_us == 5_000
 
 
