@@ -21,7 +21,7 @@ engine that cannot answer raises `Unavailable`, and never guesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 
@@ -31,6 +31,8 @@ SPACE_CHARS_MAX: Final = 120  # of a-z, 0-9 and - _ . /
 PARTITION_BYTES_MAX: Final = 240  # at least one
 SORT_BYTES_MAX: Final = 240  # none is a sort key too, the first of all
 VALUE_BYTES_MAX: Final = 16 << 20
+# A disk that recovers does so within seconds; after this long a restart is the better hope.
+UNUSABLE_S_MAX: Final = 30.0
 
 # A partition and a sort key in it.
 Place: TypeAlias = "tuple[bytes, bytes]"
@@ -146,6 +148,34 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free all resources; what was acknowledged stays."""
+
+
+class EngineHealth(NamedTuple):
+    """Whether an engine can be used, and what damage its reads have met."""
+
+    unusable: str = ""  # why it cannot be used now; empty if it can
+    unusable_s: float = 0.0  # for how long
+    damaged: int = 0  # reads of rows that failed their checks
+
+    def not_alive(self) -> str:
+        """Return why only a restart can help; empty while the engine may recover by itself."""
+        return self.unusable if self.unusable_s >= UNUSABLE_S_MAX else ""
+
+
+HEALTHY: Final = EngineHealth()
+
+
+class HealthSource(Protocol):
+    """An embedded engine, which can become unusable without a failed request."""
+
+    def health(self) -> EngineHealth:
+        """Return its health."""
+
+
+def health_of(engine: Engine) -> EngineHealth:
+    """Return the health of an engine, if it is one that has any."""
+    health = getattr(engine, "health", None)
+    return HEALTHY if health is None else cast("EngineHealth", health())
 
 
 class BackupSource(Protocol):

@@ -49,8 +49,32 @@ class Unavailable(SluicegateError):  # noqa: N818 - likewise
         return type(self), (self.what, self.detail)
 
 
+class Unanswered(Unavailable):
+    """A dependency that was sent a request and did not answer; it may have done the work."""
+
+
+class OutcomeUnknown(Unavailable):
+    """A change that may have been made, or made in part: read before you repeat it."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(what, detail)
+        self.args = (f"{what} may have made this change or not: {detail}",)
+
+
 class HasWriter(Unavailable):
     """An event log that another process writes, and that has one writer at a time."""
+
+
+class Damaged(SluicegateError):  # noqa: N818 - likewise
+    """Stored data that fails its check: what it is, and what was found. Retrying cannot help."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} is damaged: {detail}")
+        self.what = what
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[Damaged], tuple[str, str]]:
+        return Damaged, (self.what, self.detail)
 
 
 class Refused(SluicegateError):  # noqa: N818 - likewise

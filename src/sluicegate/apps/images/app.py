@@ -29,6 +29,7 @@ from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
+from sluicegate.contracts.engine import health_of
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
@@ -151,8 +152,19 @@ class ImagesApp(App[ImagesSettings]):
             "collection": lambda: self.collected,
         }
 
+    def not_ready(self) -> str:
+        """Why it should get no traffic: it is draining, or its maps cannot be used."""
+        return super().not_ready() or health_of(self.parts.engine).unusable
+
+    def not_alive(self) -> str:
+        """Why only a restart can help: its maps have not recovered by themselves."""
+        return health_of(self.parts.engine).not_alive()
+
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
+        health = health_of(self.parts.engine)
+        yield gauge("sluicegate_images_maps_usable", "0: not now.", int(not health.unusable))
+        yield counter("sluicegate_images_maps_damaged", "Reads that met damage.", health.damaged)
         counts = asdict(self.parts.pipeline.counts)
         for name, meaning in _MEANINGS.items():
             yield counter(f"sluicegate_images_{name}", meaning, counts[name])

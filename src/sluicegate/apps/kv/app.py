@@ -51,7 +51,7 @@ from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.apps.kv.weights import read_weights_file
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.engine import Engine
+from sluicegate.contracts.engine import Engine, health_of
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
@@ -344,16 +344,25 @@ class KvApp(App[KvSettings]):
                 "name": self.engine.name,
                 "durability": self.engine.durability,
                 **self.engine_watch.state(),
+                "health": health_of(self.engine),
                 "still": self.still.why(),
             },
         }
 
     def not_ready(self) -> str:
         """Why it should get no traffic: it is draining, or its engine fails, or stands still."""
+        unusable = health_of(self.engine).unusable
+        if unusable:
+            return super().not_ready() or f"the engine {self.engine.name}: {unusable}"
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
         return super().not_ready() or self.still.why()
+
+    def not_alive(self) -> str:
+        """Why only a restart can help: its engine has not recovered by itself."""
+        why = health_of(self.engine).not_alive()
+        return f"the engine {self.engine.name}: {why}" if why else ""
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -369,7 +378,9 @@ class KvApp(App[KvSettings]):
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
         if self.pace is not None:
             yield from of_pace(self.pace)
-        yield from of_engine(self.engine_watch.stats(), still=self.still.still)
+        yield from of_engine(
+            self.engine_watch.stats(), health_of(self.engine), still=self.still.still
+        )
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
         yield from self.quotas.families()

@@ -17,6 +17,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
+    Damaged,
     Forbidden,
     Refused,
     SluicegateError,
@@ -123,6 +124,8 @@ def metadata_of(error: BaseException) -> list[Field]:
     `grpc-retry-pushback-ms` is what gRPC's own retry policies obey: -1 where no retry can help, and
     left out where nobody knows the wait, so that the client's own back-off counts.
     """
+    if isinstance(error, Damaged):
+        return [(b"sluicegate-reason", b"data_loss"), (b"grpc-retry-pushback-ms", b"-1")]
     if not isinstance(error, Refused):
         return []
     decision = error.decision
@@ -148,5 +151,6 @@ _STATUSES: Final[tuple[tuple[type[BaseException], GrpcStatus], ...]] = (
     (Forbidden, GrpcStatus.PERMISSION_DENIED),
     (Unavailable, GrpcStatus.UNAVAILABLE),
     (Conflict, GrpcStatus.ABORTED),
+    (Damaged, GrpcStatus.DATA_LOSS),
     (SluicegateError, GrpcStatus.FAILED_PRECONDITION),
 )
