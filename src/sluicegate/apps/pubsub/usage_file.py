@@ -50,9 +50,9 @@ class UsageFile:
     def begin(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
         """Open it; return the last position of each part that is counted, and what accounts have
         used."""
+        if self._path.exists() and not self._path.stat().st_size:
+            self._move_aside(sqlite3.DatabaseError("it is empty"))
         try:
-            if self._path.exists() and not self._path.stat().st_size:
-                raise sqlite3.DatabaseError("it is empty")
             return self._open(month)
         except sqlite3.OperationalError as error:  # it is locked, or the disk fails: no damage
             raise self._invalid(error) from None
