@@ -6,7 +6,8 @@ import json
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import Damaged
-from sluicegate.doors.connection import Address, PeerInfo
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.grpc.methods import GrpcStatus, metadata_of, status_of
 from sluicegate.doors.http.health import Health
 from sluicegate.doors.http.identity import reply_to

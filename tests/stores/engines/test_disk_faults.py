@@ -12,7 +12,6 @@ import pytest
 
 from sluicegate.contracts.engine import UNUSABLE_S_MAX, Change, health_of
 from sluicegate.contracts.errors import OutcomeUnknown, Unavailable
-from sluicegate.stores.engines import recovery
 from sluicegate.stores.engines.group_commit import (
     CommitCall,
     GroupCommitSettings,
@@ -80,7 +79,7 @@ def check_after(url: str, lines: list[str]) -> None:
 
 
 def test_lmdb_recovers_after_failed_meta_write(tmp_path: Path) -> None:
-    seen = set()
+    seen: set[str] = set()
     for number in range(1, 5):  # one of them is that of the meta page
         folder = tmp_path / f"kv{number}"
         url = f"lmdb:{folder}"
@@ -106,7 +105,7 @@ def test_engine_that_recovers_late_fails_health_until_then(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("sluicegate.stores.engines.recovery.time.monotonic", lambda: now_s)
     caplog.set_level(logging.WARNING)
 
     async def story() -> None:

@@ -14,6 +14,7 @@ unverified.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final, final
 from zlib import crc32
 
@@ -25,6 +26,8 @@ from sluicegate.stores.engines.damage import DamageLog
 
 HEAD: Final = 0xC5
 HEAD_BYTES: Final = 7
+_pack: Final = Struct(">BHI").pack
+_unpack: Final = Struct(">BHI").unpack_from
 FORMAT_KEY: Final = b"format"  # has none: every release must be able to read it
 _STORED_BYTES_MAX: Final = HEAD_BYTES + VALUE_BYTES_MAX
 
@@ -32,22 +35,24 @@ _STORED_BYTES_MAX: Final = HEAD_BYTES + VALUE_BYTES_MAX
 def seal(key: bytes, value: bytes) -> bytes:
     """Return the value behind its checksums."""
     of_key = crc32(key)
-    sums = (of_key & 0xFFFF) << 32 | crc32(value, of_key)
-    return b"\xc5%b%b" % (sums.to_bytes(6, "big"), value)
+    return _pack(HEAD, of_key & 0xFFFF, crc32(value, of_key)) + value
 
 
-def has_checksum(stored: memoryview) -> bool:
+def has_checksum(stored: bytes) -> bool:
     """Whether a row begins as one with checksums."""
     return len(stored) >= HEAD_BYTES and stored[0] == HEAD
 
 
-def is_whole(key: bytes, stored: memoryview) -> bool:
-    """Whether the checksums of a row that has them fit the key and the value."""
-    if len(stored) > _STORED_BYTES_MAX:
-        return False
+def unseal(key: bytes, stored: bytes) -> bytes | None:
+    """Return the value of a row whose checksums fit; None of any other."""
+    if not HEAD_BYTES <= len(stored) <= _STORED_BYTES_MAX:
+        return None
+    head, key_sum, row_sum = _unpack(stored)
     of_key = crc32(key)
-    sums = (of_key & 0xFFFF) << 32 | crc32(stored[HEAD_BYTES:], of_key)
-    return int.from_bytes(stored[1:HEAD_BYTES], "big") == sums
+    if head != HEAD or key_sum != of_key & 0xFFFF:
+        return None
+    value = stored[HEAD_BYTES:]
+    return value if row_sum == crc32(value, of_key) else None
 
 
 @final
@@ -61,7 +66,7 @@ class RowChecks:
         self.mixed = False
 
     def get(
-        self, txn: lmdb.Transaction[memoryview], key: bytes, db: lmdb._Database | None = None
+        self, txn: lmdb.Transaction[bytes], key: bytes, db: lmdb._Database | None = None
     ) -> bytes | None:
         """Return the verified value of a key, or None if it is certain that there is none."""
         stored = txn.get(key) if db is None else txn.get(key, db=db)
@@ -77,24 +82,24 @@ class RowChecks:
                 self.neighbor(cursor, below=key)
         return None
 
-    def value(self, key: bytes, stored: memoryview) -> bytes:
+    def value(self, key: bytes, stored: bytes) -> bytes:
         """Return the value of a row; raise `Damaged` if its checksums do not fit."""
-        if has_checksum(stored):
-            if is_whole(key, stored):
-                return bytes(stored[HEAD_BYTES:])
-        elif self.mixed:
-            return bytes(stored)
+        value = unseal(key, stored)
+        if value is not None:
+            return value
+        if self.mixed and not has_checksum(stored):
+            return stored
         raise self._damage.found("its checksum does not fit")
 
     def neighbor(
         self,
-        cursor: lmdb.Cursor[memoryview],
+        cursor: lmdb.Cursor[bytes],
         *,
         above: bytes | None = None,
         below: bytes | None = None,
     ) -> None:
         """Check the key under the cursor: its own sum, and its side of the key searched for."""
-        key = bytes(cursor.key())
+        key = cursor.key()
         if (above is not None and key <= above) or (below is not None and key >= below):
             raise self.out_of_order()
         stored = cursor.value()

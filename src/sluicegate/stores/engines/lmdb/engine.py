@@ -264,14 +264,14 @@ class LmdbEngine:
 
     # Reading.
 
-    def _snapshot(self) -> lmdb.Transaction[memoryview]:
+    def _snapshot(self) -> lmdb.Transaction[bytes]:
         if self._closed:
             raise Unavailable(self._what, "it was closed")
         if self._broken:
             self._reopen()
         while True:
             try:
-                return self._env.begin(self._rows, buffers=True)
+                return self._env.begin(self._rows)
             except lmdb.MapResizedError:
                 # If our writer is in the middle of a transaction, it has adopted the map already.
                 if not self._resize(0):
@@ -303,7 +303,7 @@ class LmdbEngine:
                 raise self._failure(error) from error
 
     def _commit_once(self, calls: Sequence[CommitCall]) -> list[bool]:
-        txn = self._env.begin(self._rows, write=True, buffers=True)
+        txn = self._env.begin(self._rows, write=True)
         try:
             numbers: dict[str, bytes] = {}
             results = [self._make(txn, call, numbers) for call in calls]
@@ -316,7 +316,7 @@ class LmdbEngine:
             self.deleting = True
         return results
 
-    def _finish(self, txn: lmdb.Transaction[memoryview]) -> None:
+    def _finish(self, txn: lmdb.Transaction[bytes]) -> None:
         """Commit; a failure that makes the environment unusable may have been made durable."""
         try:
             txn.commit()
@@ -327,7 +327,7 @@ class LmdbEngine:
             raise OutcomeUnknown(self._what, str(error)) from error
 
     def _make(
-        self, txn: lmdb.Transaction[memoryview], call: CommitCall, numbers: dict[str, bytes]
+        self, txn: lmdb.Transaction[bytes], call: CommitCall, numbers: dict[str, bytes]
     ) -> bool:
         """Make one call's changes in a transaction; `numbers` are those it has met so far."""
         if call.drop:
@@ -358,7 +358,7 @@ class LmdbEngine:
         return update is None or bool(changes)
 
     def _number(
-        self, txn: lmdb.Transaction[memoryview], space: str, numbers: dict[str, bytes]
+        self, txn: lmdb.Transaction[bytes], space: str, numbers: dict[str, bytes]
     ) -> bytes | None:
         """Return the number of a space, if it has one, and remember it."""
         number = numbers.get(space)
@@ -437,7 +437,7 @@ class LmdbEngine:
                 if self._broken:
                     self._reopen()
         try:
-            with self._env.begin(write=True, buffers=True) as txn:
+            with self._env.begin(write=True) as txn:
                 self._names.probe(txn)
         except lmdb.Error as error:
             if self._is_fatal():
@@ -488,14 +488,14 @@ class LmdbEngine:
         return self.deleting
 
     def _delete_some(self) -> bool:
-        with self._env.begin(self._rows, write=True, buffers=True) as txn:
+        with self._env.begin(self._rows, write=True) as txn:
             number = self._names.next_dropped(txn)
             if number is None:
                 return False
             with txn.cursor() as cursor:
                 exists = cursor.set_range(number)
                 for _ in range(DELETED_AT_ONCE_MAX):
-                    if not exists or not bytes(cursor.key()).startswith(number):
+                    if not exists or not cursor.key().startswith(number):
                         self._names.forget(txn, number)
                         return True
                     # Moves on to the next row; False behind the last.
@@ -525,7 +525,7 @@ class LmdbEngine:
     def _prepare(self) -> bool:
         """Settle the format; whether a drop was left unfinished."""
         folder = self._settings.folder
-        with self._env.begin(write=True, buffers=True) as txn:
+        with self._env.begin(write=True) as txn:
             self._names.check_format(txn, folder, created=was_created(folder))
             return self._names.next_dropped(txn) is not None
 

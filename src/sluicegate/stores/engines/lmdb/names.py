@@ -49,15 +49,12 @@ class SpaceNames:
         self._epoch: bytes | None = None
         self._snapshot = -1
 
-    def check_format(
-        self, txn: lmdb.Transaction[memoryview], folder: str, *, created: bool
-    ) -> None:
+    def check_format(self, txn: lmdb.Transaction[bytes], folder: str, *, created: bool) -> None:
         """Write the format into a new environment; raise for one that is newer than this code.
 
         One that was `created` before must have its format.
         """
-        found = txn.get(FORMAT_KEY, db=self._state)
-        text = None if found is None else bytes(found)
+        text = txn.get(FORMAT_KEY, db=self._state)
         if text is None:
             if created:
                 raise Damaged(f"the engine in {folder}", "its format is gone; restore a backup")
@@ -73,16 +70,15 @@ class SpaceNames:
             )
         self._checks.mixed = txn.get(_MIXED_KEY, db=self._state) is not None
 
-    def probe(self, txn: lmdb.Transaction[memoryview]) -> None:
+    def probe(self, txn: lmdb.Transaction[bytes]) -> None:
         """Change something, so that a commit has something to write."""
         txn.put(_PROBE_KEY, seal(_PROBE_KEY, b""), db=self._state)
 
-    def read(self, txn: lmdb.Transaction[memoryview], space: str) -> bytes | None:
+    def read(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
         """The space's number as this snapshot has it; None if there is no such space."""
         snapshot = txn.id()
         if snapshot != self._snapshot:
-            stored = txn.get(_EPOCH_KEY, db=self._state)
-            epoch = None if stored is None else bytes(stored)
+            epoch = txn.get(_EPOCH_KEY, db=self._state)
             if epoch != self._epoch or len(self._numbers) >= REMEMBERED_MAX:
                 self._numbers.clear()
                 self._epoch = epoch
@@ -94,11 +90,11 @@ class SpaceNames:
                 self._numbers[space] = number
         return number
 
-    def find(self, txn: lmdb.Transaction[memoryview], space: str) -> bytes | None:
+    def find(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
         """The space's number in a transaction that may have changed it."""
         return self._checks.get(txn, space.encode(), self._names)
 
-    def allot(self, txn: lmdb.Transaction[memoryview], space: str) -> bytes:
+    def allot(self, txn: lmdb.Transaction[bytes], space: str) -> bytes:
         """The space's number; a new one if it has none."""
         number = self.find(txn, space)
         if number is None:
@@ -110,7 +106,7 @@ class SpaceNames:
             self._put(txn, space.encode(), number, self._names)
         return number
 
-    def drop(self, txn: lmdb.Transaction[memoryview], space: str) -> bool:
+    def drop(self, txn: lmdb.Transaction[bytes], space: str) -> bool:
         """Take the name away and mark what was under it; whether there was any."""
         number = self.find(txn, space)
         if number is None:
@@ -121,11 +117,11 @@ class SpaceNames:
         self._put(txn, _EPOCH_KEY, b"%d" % (epoch + 1), self._state)
         return True
 
-    def next_dropped(self, txn: lmdb.Transaction[memoryview]) -> bytes | None:
+    def next_dropped(self, txn: lmdb.Transaction[bytes]) -> bytes | None:
         """The number of a space whose rows are to be deleted."""
         with txn.cursor(self._state) as cursor:
             if cursor.set_range(_DROPPED):
-                key = bytes(cursor.key())
+                key = cursor.key()
                 if key.startswith(_DROPPED):
                     self._checks.value(key, cursor.value())  # or other rows would be deleted
                     return key[len(_DROPPED) :]
@@ -133,13 +129,13 @@ class SpaceNames:
 
     def _put(
         self,
-        txn: lmdb.Transaction[memoryview],
+        txn: lmdb.Transaction[bytes],
         key: bytes,
         value: bytes,
         db: lmdb._Database,
     ) -> None:
         txn.put(key, seal(key, value), db=db)
 
-    def forget(self, txn: lmdb.Transaction[memoryview], number: bytes) -> None:
+    def forget(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
         """Remove the mark of a space whose rows are deleted."""
         txn.delete(_DROPPED + number, db=self._state)

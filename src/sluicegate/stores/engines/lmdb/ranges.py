@@ -16,7 +16,7 @@ from sluicegate.stores.engines.lmdb.keys import place_of
 
 def read_page(
     checks: RowChecks,
-    cursor: lmdb.Cursor[memoryview],
+    cursor: lmdb.Cursor[bytes],
     low: bytes,
     high: bytes,
     prefix_bytes: int,
@@ -30,8 +30,9 @@ def read_page(
         return EnginePage((), False, 0, 0)
     exists = _below(checks, cursor, high) if reverse else _from(checks, cursor, low)
     before: bytes | None = None
-    while exists:
-        key = bytes(cursor.key())
+    if not exists:
+        return EnginePage((), False, 0, 0)
+    for key, stored in cursor.iterprev() if reverse else cursor.iternext():
         if before is not None and (key >= before if reverse else key <= before):
             raise checks.out_of_order()
         if not low <= key < high:
@@ -40,16 +41,15 @@ def read_page(
         before = key
         if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
             return EnginePage(page_rows, True, len(page_rows), size)
-        value = checks.value(key, cursor.value())
+        value = checks.value(key, stored)
         page_rows.append((key[prefix_bytes:], value))
         size += len(key) - prefix_bytes + len(value)
-        exists = cursor.prev() if reverse else cursor.next()
     return EnginePage(page_rows, False, len(page_rows), size)
 
 
 def read_entries(
     checks: RowChecks,
-    cursor: lmdb.Cursor[memoryview],
+    cursor: lmdb.Cursor[bytes],
     start: bytes,
     high: bytes,
     rows_max: int,
@@ -58,9 +58,9 @@ def read_entries(
     entries: list[Entry] = []
     size = 0
     before = b""
-    exists = _from(checks, cursor, start)
-    while exists:
-        key = bytes(cursor.key())
+    if not _from(checks, cursor, start):
+        return entries
+    for key, stored in cursor.iternext():
         if key <= before:
             raise checks.out_of_order()
         if key >= high:
@@ -70,16 +70,15 @@ def read_entries(
             break
         before = key
         partition, sort = place_of(key)
-        value = checks.value(key, cursor.value())
+        value = checks.value(key, stored)
         entries.append((partition, sort, value))
         size += len(value)
         if len(entries) >= rows_max:
             break
-        exists = cursor.next()
     return entries
 
 
-def _from(checks: RowChecks, cursor: lmdb.Cursor[memoryview], low: bytes) -> bool:
+def _from(checks: RowChecks, cursor: lmdb.Cursor[bytes], low: bytes) -> bool:
     """Set the cursor on the first key at or above `low`, if there is one."""
     exists = cursor.set_range(low)
     if cursor.prev() if exists else cursor.last():
@@ -88,19 +87,19 @@ def _from(checks: RowChecks, cursor: lmdb.Cursor[memoryview], low: bytes) -> boo
             return False
     elif not exists or not cursor.first():
         return False
-    if bytes(cursor.key()) < low:
+    if cursor.key() < low:
         raise checks.out_of_order()
     return True
 
 
-def _below(checks: RowChecks, cursor: lmdb.Cursor[memoryview], high: bytes) -> bool:
+def _below(checks: RowChecks, cursor: lmdb.Cursor[bytes], high: bytes) -> bool:
     """Set the cursor on the last key below `high`, if there is one."""
     if not cursor.set_range(high):
         return cursor.last()
-    if bytes(cursor.key()) != high:
+    if cursor.key() != high:
         checks.neighbor(cursor, above=high)
     if not cursor.prev():
         return False
-    if bytes(cursor.key()) >= high:
+    if cursor.key() >= high:
         raise checks.out_of_order()
     return True

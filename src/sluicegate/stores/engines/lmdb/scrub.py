@@ -5,8 +5,7 @@ from __future__ import annotations
 import lmdb
 
 from sluicegate.contracts.errors import Damaged
-from sluicegate.stores.engines.damage import DamageLog
-from sluicegate.stores.engines.lmdb.checksums import HEAD_BYTES, RowChecks, has_checksum, is_whole
+from sluicegate.stores.engines.lmdb.checksums import has_checksum, unseal
 from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES
 from sluicegate.stores.engines.scrub import BATCH_ROWS, Findings, next_starts
 
@@ -18,8 +17,8 @@ def scrub_lmdb(folder: str) -> None:
             rows, names, state = (
                 env.open_db(name, create=False) for name in (b"rows", b"names", b"state")
             )
-            with env.begin(state, buffers=True) as txn:
-                mixed = txn.get(b"mixed") is not None or bytes(txn.get(b"format") or b"") == b"1"
+            with env.begin(state) as txn:
+                mixed = txn.get(b"mixed") is not None or txn.get(b"format") == b"1"
                 entries = txn.stat(rows)["entries"]
             transaction = env.info()["last_txnid"]
             findings = Findings(entries)
@@ -37,16 +36,12 @@ def _read_spaces(
 ) -> dict[bytes, str]:
     """Return the names of spaces by their numbers; a damaged one is a finding."""
     spaces: dict[bytes, str] = {}
-    checks = RowChecks(DamageLog("the engine lmdb"))
-    checks.mixed = mixed
-    with env.begin(names, buffers=True) as txn, txn.cursor() as cursor:
-        for name, stored in cursor:
-            key = bytes(name)
-            if mixed and not has_checksum(stored):
-                number = bytes(stored)
-            elif has_checksum(stored) and is_whole(key, stored):
-                number = bytes(stored[HEAD_BYTES:])
-            else:
+    with env.begin(names) as txn, txn.cursor() as cursor:
+        for key, stored in cursor:
+            number = unseal(key, stored)
+            if number is None and mixed and not has_checksum(stored):
+                number = stored
+            if number is None:
                 shown = repr(key)
                 findings.found_damage(shown, b"", "the number of this space is damaged")
                 continue
@@ -94,23 +89,20 @@ class _Walk:
     def _read_batch(self, start: bytes) -> bool:
         """Verify some rows; whether there may be more."""
         findings = self._findings
-        with self._env.begin(self._rows, buffers=True) as txn, txn.cursor() as cursor:
+        with self._env.begin(self._rows) as txn, txn.cursor() as cursor:
             exists = cursor.set_range(start)
             for _ in range(BATCH_ROWS):
                 if not exists:
                     return False
-                key, stored = bytes(cursor.key()), cursor.value()
+                key, stored = cursor.key(), cursor.value()
                 if key < start or key <= self._before:
                     raise Damaged("a page", "its keys are out of order")
                 self._before = key
-                if has_checksum(stored):
-                    if is_whole(key, stored):
-                        findings.verified += 1
-                    else:
-                        findings.found_damage(self._space(), key, "its checksum does not fit")
-                elif self._mixed:
+                if unseal(key, stored) is not None:
+                    findings.verified += 1
+                elif self._mixed and not has_checksum(stored):
                     findings.unverified += 1
                 else:
-                    findings.found_damage(self._space(), key, "it has no checksum")
+                    findings.found_damage(self._space(), key, "its checksum does not fit")
                 exists = cursor.next()
         return True
