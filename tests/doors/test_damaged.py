@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
 from sluicegate.doors.binding import Address
 from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.grpc.methods import GrpcStatus, metadata_of, status_of
@@ -15,7 +15,7 @@ from sluicegate.doors.http.message import HttpRequest
 from sluicegate.doors.resp.errors import reply_to_error
 
 PEER = PeerInfo("127.0.0.1", 1, Address("127.0.0.1", 80))
-ERROR = Damaged("a row in the engine lmdb", "its checksum does not fit")
+ERROR = DataLoss("a row in the engine lmdb", "its checksum does not fit")
 
 
 def test_damaged_row_is_500_in_http() -> None:

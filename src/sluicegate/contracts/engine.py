@@ -31,8 +31,6 @@ SPACE_CHARS_MAX: Final = 120  # of a-z, 0-9 and - _ . /
 PARTITION_BYTES_MAX: Final = 240  # at least one
 SORT_BYTES_MAX: Final = 240  # none is a sort key too, the first of all
 VALUE_BYTES_MAX: Final = 16 << 20
-# A disk that recovers does so within seconds; after this long a restart is the better hope.
-UNUSABLE_S_MAX: Final = 30.0
 
 # A partition and a sort key in it.
 Place: TypeAlias = "tuple[bytes, bytes]"
@@ -154,12 +152,7 @@ class EngineHealth(NamedTuple):
     """Whether an engine can be used, and what damage its reads have met."""
 
     unusable: str = ""  # why it cannot be used now; empty if it can
-    unusable_s: float = 0.0  # for how long
     damaged: int = 0  # reads of rows that failed their checks
-
-    def not_alive(self) -> str:
-        """Return why only a restart can help; empty while the engine may recover by itself."""
-        return self.unusable if self.unusable_s >= UNUSABLE_S_MAX else ""
 
 
 HEALTHY: Final = EngineHealth()

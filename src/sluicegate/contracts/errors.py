@@ -65,7 +65,7 @@ class HasWriter(Unavailable):
     """An event log that another process writes, and that has one writer at a time."""
 
 
-class Damaged(SluicegateError):  # noqa: N818 - likewise
+class DataLoss(SluicegateError):  # noqa: N818 - likewise
     """Stored data that fails its check: what it is, and what was found. Retrying cannot help."""
 
     def __init__(self, what: str, detail: str) -> None:
@@ -73,8 +73,8 @@ class Damaged(SluicegateError):  # noqa: N818 - likewise
         self.what = what
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[Damaged], tuple[str, str]]:
-        return Damaged, (self.what, self.detail)
+    def __reduce__(self) -> tuple[type[DataLoss], tuple[str, str]]:
+        return DataLoss, (self.what, self.detail)
 
 
 class Refused(SluicegateError):  # noqa: N818 - likewise

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.cli import main
-from sluicegate.stores.engines.scrub import LISTED_MAX
+from sluicegate.stores.engines.findings import LISTED_MAX
 from sluicegate.stores.open_engine import open_engine
 
 ROWS = 3_000

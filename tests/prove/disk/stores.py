@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sluicegate.apps.pubsub.usage_file import UsageFile
-from sluicegate.contracts.engine import Change, Engine, health_of
+from sluicegate.contracts.engine import Change, Engine
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.rulebook import Author
 from sluicegate.contracts.usage import PeriodCount
@@ -53,9 +53,6 @@ class Store(ABC):
     async def found(self) -> Mapping[int, bytes]:
         """All numbers that are there, with what is there."""
 
-    def not_alive(self) -> str:
-        return ""
-
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let it go."""
 
@@ -89,9 +86,6 @@ class EngineStore(Store):
             last = values[-1]
             assert (None if last is None else int(last)) == newest.get(at), "a torn call"
         return rows
-
-    def not_alive(self) -> str:
-        return health_of(self.engine).not_alive()
 
     async def close(self) -> None:
         await self.engine.close()

@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from sluicegate.contracts.errors import BadValue, Damaged, Unavailable
+from sluicegate.contracts.errors import BadValue, DataLoss, Unavailable
 from sluicegate.contracts.event_log import Event, EventLog
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.files import segments as segments_module
@@ -309,7 +309,7 @@ def test_emptied_segment_is_no_new_log(size: int, folder: Path) -> None:
     path = folder / name_of(0)
     path.write_bytes(path.read_bytes()[:size])
     log = open_log(f"files:{folder}")
-    with pytest.raises(Damaged, match=r"emptied or cut off; restore it .* or delete it"):
+    with pytest.raises(DataLoss, match=r"emptied or cut off; restore it .* or delete it"):
         log.append("k", b"b", 1).result(10)
     log.close()
     assert path.stat().st_size == size

@@ -29,12 +29,12 @@ from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration, size
-from sluicegate.contracts.engine import health_of
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.policies.images.negotiation import AUTO
 from sluicegate.service.app import App, Site
+from sluicegate.service.engine_health import EngineHealthWatch
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
@@ -56,7 +56,7 @@ _MEANINGS: Final = {
     "processed": "Images processed.",
     "failures_cached": "Requests answered by a remembered failure.",
     "stale": "Requests served an original whose origin could not be asked.",
-    "mended": "Damaged blobs that were made again.",
+    "mended": "DataLoss blobs that were made again.",
 }
 _LOOKS: Final = {
     "looked": "Originals compared with those that look like them.",
@@ -76,6 +76,7 @@ class ImagesApp(App[ImagesSettings]):
     def __init__(self, settings: ImagesSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
+        self.maps_health = EngineHealthWatch(self.parts.engine, self.clock)
         self.collected: Collected | None = None
         self._handlers: list[ImagesHandler] = []
         self._report: Report | None = None
@@ -154,15 +155,15 @@ class ImagesApp(App[ImagesSettings]):
 
     def not_ready(self) -> str:
         """Why it should get no traffic: it is draining, or its maps cannot be used."""
-        return super().not_ready() or health_of(self.parts.engine).unusable
+        return super().not_ready() or self.maps_health.not_ready()
 
     def not_alive(self) -> str:
         """Why only a restart can help: its maps have not recovered by themselves."""
-        return health_of(self.parts.engine).not_alive()
+        return self.maps_health.not_alive()
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
-        health = health_of(self.parts.engine)
+        health = self.maps_health.look()
         yield gauge("sluicegate_images_maps_usable", "0: not now.", int(not health.unusable))
         yield counter("sluicegate_images_maps_damaged", "Reads that met damage.", health.damaged)
         counts = asdict(self.parts.pipeline.counts)

@@ -51,7 +51,7 @@ from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.apps.kv.weights import read_weights_file
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.engine import Engine, health_of
+from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
@@ -69,6 +69,7 @@ from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
 from sluicegate.service.app import App, GrpcServices, Site
 from sluicegate.service.background import busy_share, measure_lag
+from sluicegate.service.engine_health import EngineHealthWatch
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -109,6 +110,7 @@ class KvApp(App[KvSettings]):
         self.usage = CallerUsage()
         self.pace = RefusalPace() if settings.policy == "layers" else None
         self.engine = open_engine(settings.engine)
+        self.engine_health = EngineHealthWatch(self.engine, self.clock)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
         budget = self.quotas.spent_from
@@ -344,16 +346,16 @@ class KvApp(App[KvSettings]):
                 "name": self.engine.name,
                 "durability": self.engine.durability,
                 **self.engine_watch.state(),
-                "health": health_of(self.engine),
+                "health": self.engine_health.look(),
                 "still": self.still.why(),
             },
         }
 
     def not_ready(self) -> str:
         """Why it should get no traffic: it is draining, or its engine fails, or stands still."""
-        unusable = health_of(self.engine).unusable
+        unusable = self.engine_health.not_ready()
         if unusable:
-            return super().not_ready() or f"the engine {self.engine.name}: {unusable}"
+            return super().not_ready() or unusable
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
@@ -361,8 +363,7 @@ class KvApp(App[KvSettings]):
 
     def not_alive(self) -> str:
         """Why only a restart can help: its engine has not recovered by itself."""
-        why = health_of(self.engine).not_alive()
-        return f"the engine {self.engine.name}: {why}" if why else ""
+        return self.engine_health.not_alive()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -379,7 +380,7 @@ class KvApp(App[KvSettings]):
         if self.pace is not None:
             yield from of_pace(self.pace)
         yield from of_engine(
-            self.engine_watch.stats(), health_of(self.engine), still=self.still.still
+            self.engine_watch.stats(), self.engine_health.look(), still=self.still.still
         )
         if self.hot is not None:
             yield from of_shield(self.hot.stats())

@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any, Final
 
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
 from sluicegate.stores.engines.scrub import check_target
 
 DAMAGED: Final = 1  # the exit code
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     """Verify the rows in a process of its own, which a damaged file may end."""
     try:
         check_target(arguments.engine)
-    except Damaged as error:
+    except DataLoss as error:
         sys.stdout.write(f"{error}\n")
         return DAMAGED
     program = [sys.executable, "-P", "-m", "sluicegate.stores.engines.scrub", arguments.engine]

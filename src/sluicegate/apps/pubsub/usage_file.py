@@ -12,7 +12,6 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, final
 
@@ -20,6 +19,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.usage import PeriodCount
 from sluicegate.policies.periods import month_of
 from sluicegate.policies.usage import SavedUsage, UsageMeter
+from sluicegate.system import now_us
 
 SAVE_S: Final = 0.5
 _NAME: Final = "usage.sqlite"
@@ -89,8 +89,7 @@ class UsageFile:
 
     def _move_aside(self, error: sqlite3.Error) -> None:
         """Keep a damaged file under another name, with what SQLite has beside it."""
-        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        aside = self._path.with_name(f"{_NAME}.damaged-{at}")
+        aside = self._path.with_name(f"{_NAME}.damaged-{now_us()}")
         try:
             for suffix in ("-wal", "-shm", ""):  # the file last: until then it is tried again
                 path = self._path.with_name(_NAME + suffix)

@@ -17,7 +17,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
-    Damaged,
+    DataLoss,
     Forbidden,
     Refused,
     SluicegateError,
@@ -124,7 +124,7 @@ def metadata_of(error: BaseException) -> list[Field]:
     `grpc-retry-pushback-ms` is what gRPC's own retry policies obey: -1 where no retry can help, and
     left out where nobody knows the wait, so that the client's own back-off counts.
     """
-    if isinstance(error, Damaged):
+    if isinstance(error, DataLoss):
         return [(b"sluicegate-reason", b"data_loss"), (b"grpc-retry-pushback-ms", b"-1")]
     if not isinstance(error, Refused):
         return []
@@ -151,6 +151,6 @@ _STATUSES: Final[tuple[tuple[type[BaseException], GrpcStatus], ...]] = (
     (Forbidden, GrpcStatus.PERMISSION_DENIED),
     (Unavailable, GrpcStatus.UNAVAILABLE),
     (Conflict, GrpcStatus.ABORTED),
-    (Damaged, GrpcStatus.DATA_LOSS),
+    (DataLoss, GrpcStatus.DATA_LOSS),
     (SluicegateError, GrpcStatus.FAILED_PRECONDITION),
 )

@@ -9,7 +9,7 @@ from sluicegate.contracts.access import Access, Grant, Identity, PeopleAccess
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
-    Damaged,
+    DataLoss,
     Forbidden,
     Refused,
     SluicegateError,
@@ -99,7 +99,7 @@ def reply_to(error: SluicegateError) -> HttpReply:
         wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
         status = 503 if reason is None else reason.http_status
         return HttpReply(status, json_bytes(members), PROBLEM, wait)
-    if isinstance(error, Damaged):
+    if isinstance(error, DataLoss):
         more = {"reason": "data_loss", "what": error.what, "seen": error.detail}
         return problem(500, "Internal Server Error", str(error), more=more)
     if isinstance(error, Conflict):

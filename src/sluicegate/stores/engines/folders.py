@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sluicegate.contracts.errors import BadValue, Damaged
+from sluicegate.contracts.errors import BadValue, DataLoss
 
 # By the scheme of their URLs: what they are called, and the files that they always have.
 _MARKS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
@@ -49,14 +49,14 @@ def mark_created(folder: str, scheme: str) -> None:
 
 
 def check_not_emptied(scheme: str, folder: str, name: str) -> None:
-    """Raise `Damaged` if a store was created here, and the file that it always has is empty."""
+    """Raise `DataLoss` if a store was created here, and the file that it always has is empty."""
     if not was_created(folder):
         return
     path = Path(folder, name)
     size = path.stat().st_size if path.exists() else None
     if not size:
         state = "missing" if size is None else "empty"
-        raise Damaged(
+        raise DataLoss(
             f"the engine {scheme}:{folder}",
             f"{name} is {state}, but a store was created here ({CREATED}); restore a backup"
             f" into the folder, or delete {CREATED} to begin with an empty store",

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sluicegate.contracts.errors import Damaged, HasWriter, Unavailable
+from sluicegate.contracts.errors import DataLoss, HasWriter, Unavailable
 from sluicegate.stores.files.entries import (
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
@@ -187,10 +187,10 @@ def offset_after(folder: str, base: int, size: int) -> int:
     """Return the next offset behind a segment whose header cannot be read, which is left as it is.
 
     There were as many as can stand in its bytes, and none of their offsets may be given again. Of
-    one that is shorter than its header nobody knows how many there were: `Damaged`.
+    one that is shorter than its header nobody knows how many there were: `DataLoss`.
     """
     if size < HEADER_BYTES:
-        raise Damaged(
+        raise DataLoss(
             f"the event log in {folder}",
             f"{name_of(base)} has {size} bytes, so it was emptied or cut off; restore it from a"
             " backup, or delete it: its events are lost then, and their positions are given again",

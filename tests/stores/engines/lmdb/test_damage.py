@@ -14,7 +14,7 @@ import lmdb
 import pytest
 
 from sluicegate.contracts.engine import Change, KeyRange
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
 from sluicegate.stores.engines.lmdb.engine import LmdbEngine
 from sluicegate.stores.engines.lmdb.url import parse_url
 
@@ -64,7 +64,7 @@ def outcomes(engine: LmdbEngine) -> Iterator[str]:
     for place, value in ROWS.items():
         try:
             yield "right" if engine.read("t", [place]) == [value] else "wrong"
-        except Damaged:
+        except DataLoss:
             yield "damaged"
     for partition in {place[0] for place in ROWS}:
         rows = sorted((sort, value) for (other, sort), value in ROWS.items() if other == partition)
@@ -73,7 +73,7 @@ def outcomes(engine: LmdbEngine) -> Iterator[str]:
             try:
                 page = list(engine.scan("t", partition, span).rows)
                 yield "right" if page == (rows[::-1] if reverse else rows) else "wrong"
-            except Damaged:
+            except DataLoss:
                 yield "damaged"
 
 
@@ -102,7 +102,7 @@ def test_damaged_number_of_space_reads_no_other_space(copy: Path) -> None:
             assert stored is not None
             txn.put(b"t", stored[:-1] + b"\x02")  # the number of the other
     engine = open_at(copy)
-    with pytest.raises(Damaged, match="checksum"):
+    with pytest.raises(DataLoss, match="checksum"):
         engine.read("t", [next(iter(ROWS))])
     asyncio.run(engine.close())
 
@@ -119,7 +119,7 @@ def test_update_of_damaged_row_changes_nothing(copy: Path) -> None:
 
     async def story() -> None:
         engine = open_at(copy)
-        with pytest.raises(Damaged):
+        with pytest.raises(DataLoss):
             await engine.swap(Change("t", *place, b"new"), value)
         await engine.write([Change("t", *place, b"whole")])
         assert engine.read("t", [place]) == [b"whole"]
@@ -153,7 +153,7 @@ def test_rows_of_format_1_are_read_and_new_ones_verified(tmp_path: Path) -> None
     (folder / "data.mdb").write_bytes(data.replace(b"new", b"not"))
     engine = open_at(folder)
     assert engine.read("t", [(b"p", b"a")]) == [b"old"]
-    with pytest.raises(Damaged):
+    with pytest.raises(DataLoss):
         engine.read("t", [(b"p", b"c")])
     asyncio.run(engine.close())
 
@@ -164,7 +164,7 @@ def test_emptied_data_file_is_no_new_store(lost: str, copy: Path) -> None:
         (copy / "data.mdb").write_bytes(b"")
     else:
         (copy / "data.mdb").unlink()
-    with pytest.raises(Damaged, match=r"data\.mdb .* restore a backup .* delete sluicegate-store"):
+    with pytest.raises(DataLoss, match=r"data\.mdb .* restore a backup .* delete sluicegate-store"):
         open_at(copy)
     (copy / "sluicegate-store").unlink()
     engine = open_at(copy)
@@ -177,7 +177,7 @@ def test_store_that_lost_its_format_is_refused(copy: Path) -> None:
         state = env.open_db(b"state")
         with env.begin(state, write=True) as txn:
             txn.delete(b"format")
-    with pytest.raises(Damaged, match="format"):
+    with pytest.raises(DataLoss, match="format"):
         open_at(copy)
 
 

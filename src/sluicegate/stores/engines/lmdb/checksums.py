@@ -21,7 +21,7 @@ from zlib import crc32
 import lmdb
 
 from sluicegate.contracts.engine import VALUE_BYTES_MAX
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
 from sluicegate.stores.engines.damage import DamageLog
 
 HEAD: Final = 0xC5
@@ -83,7 +83,7 @@ class RowChecks:
         return None
 
     def value(self, key: bytes, stored: bytes) -> bytes:
-        """Return the value of a row; raise `Damaged` if its checksums do not fit."""
+        """Return the value of a row; raise `DataLoss` if its checksums do not fit."""
         value = unseal(key, stored)
         if value is not None:
             return value
@@ -109,6 +109,6 @@ class RowChecks:
         elif not self.mixed and key != FORMAT_KEY:
             raise self._damage.found("it has no checksum")
 
-    def out_of_order(self) -> Damaged:
+    def out_of_order(self) -> DataLoss:
         """Return the error of a key that lies where it does not belong."""
         return self._damage.found("its keys are out of order")

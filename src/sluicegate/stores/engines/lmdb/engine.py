@@ -30,7 +30,6 @@ from typing import Final, final
 import lmdb
 
 from sluicegate.contracts.engine import (
-    UNUSABLE_S_MAX,
     Change,
     EngineHealth,
     EnginePage,
@@ -257,10 +256,7 @@ class LmdbEngine:
 
     def health(self) -> EngineHealth:
         """Whether it can be used now, and how many reads have met damage."""
-        fault, recovery = self.committer.fault, self._recovery
-        if fault:
-            return EngineHealth(fault, UNUSABLE_S_MAX, self._damage.count)
-        return EngineHealth(recovery.why, recovery.lost_s(), self._damage.count)
+        return EngineHealth(self.committer.fault or self._recovery.why, self._damage.count)
 
     # Reading.
 

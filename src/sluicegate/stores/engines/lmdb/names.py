@@ -21,7 +21,7 @@ from typing import Final, final
 
 import lmdb
 
-from sluicegate.contracts.errors import Damaged, Unavailable
+from sluicegate.contracts.errors import DataLoss, Unavailable
 from sluicegate.stores.engines.lmdb.checksums import FORMAT_KEY, RowChecks, seal
 from sluicegate.stores.engines.lmdb.keys import NUMBER_MAX, number_bytes
 
@@ -57,7 +57,7 @@ class SpaceNames:
         text = txn.get(FORMAT_KEY, db=self._state)
         if text is None:
             if created:
-                raise Damaged(f"the engine in {folder}", "its format is gone; restore a backup")
+                raise DataLoss(f"the engine in {folder}", "its format is gone; restore a backup")
             txn.put(FORMAT_KEY, b"%d" % FORMAT, db=self._state)
         elif text == _UPGRADED:
             self._put(txn, _MIXED_KEY, b"yes", self._state)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import lmdb
 
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
+from sluicegate.stores.engines.findings import Findings, next_starts
 from sluicegate.stores.engines.lmdb.checksums import has_checksum, unseal
 from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES
-from sluicegate.stores.engines.scrub import BATCH_ROWS, Findings, next_starts
+
+BATCH_ROWS: Final = 1_000  # in one snapshot: an open one keeps pages from being reused
 
 
 def scrub_lmdb(folder: str) -> None:
@@ -28,7 +32,7 @@ def scrub_lmdb(folder: str) -> None:
                 findings.missing = max(0, entries - findings.rows)
             findings.end()
     except (lmdb.Error, OSError) as error:
-        raise Damaged(f"the engine lmdb:{folder}", f"it cannot be read: {error}") from error
+        raise DataLoss(f"the engine lmdb:{folder}", f"it cannot be read: {error}") from error
 
 
 def _read_spaces(
@@ -75,7 +79,7 @@ class _Walk:
                 if not self._read_batch(start):
                     return
                 start = self._before + b"\0"
-            except (lmdb.Error, Damaged) as error:
+            except (lmdb.Error, DataLoss) as error:
                 self._findings.found_damage(self._space(), self._before, f"behind it: {error}")
                 following = next((one for one in next_starts(self._before) if one > start), None)
                 if following is None:
@@ -96,7 +100,7 @@ class _Walk:
                     return False
                 key, stored = cursor.key(), cursor.value()
                 if key < start or key <= self._before:
-                    raise Damaged("a page", "its keys are out of order")
+                    raise DataLoss("a page", "its keys are out of order")
                 self._before = key
                 if unseal(key, stored) is not None:
                     findings.verified += 1

@@ -9,7 +9,7 @@ space has, lies what the engine must remember:
     0 next            the number that the next new space gets
     0 name + space    that space's number
 
-RocksDB verifies checksums of its own. A row that fails them is `Damaged`. After a failed write it
+RocksDB verifies checksums of its own. A row that fails them is `DataLoss`. After a failed write it
 refuses others for good; the outcome of that write is unknown. The database is opened again then,
 with a growing pause, and `health` reports the state meanwhile.
 
@@ -32,7 +32,6 @@ from typing import Final, final
 import rocksdict
 
 from sluicegate.contracts.engine import (
-    UNUSABLE_S_MAX,
     Change,
     EngineHealth,
     EnginePage,
@@ -43,7 +42,7 @@ from sluicegate.contracts.engine import (
 )
 from sluicegate.contracts.errors import (
     BadValue,
-    Damaged,
+    DataLoss,
     OutcomeUnknown,
     SluicegateError,
     Unavailable,
@@ -279,10 +278,7 @@ class RocksEngine:
 
     def health(self) -> EngineHealth:
         """Whether it can be used now, and how many reads have met damage."""
-        fault, recovery = self.committer.fault, self._recovery
-        if fault:
-            return EngineHealth(fault, UNUSABLE_S_MAX, self._damage.count)
-        return EngineHealth(recovery.why, recovery.lost_s(), self._damage.count)
+        return EngineHealth(self.committer.fault or self._recovery.why, self._damage.count)
 
     # Reading.
 
@@ -502,7 +498,7 @@ class RocksEngine:
             if beside:
                 shutil.rmtree(beside, ignore_errors=True)
 
-    def _failure(self, error: Exception) -> Damaged | Unavailable:
+    def _failure(self, error: Exception) -> DataLoss | Unavailable:
         if str(error).startswith("Corruption"):
             return self._damage.found("a checksum of RocksDB does not fit")
         detail = str(error).replace(f"{self._settings.folder.rstrip('/')}/", "")

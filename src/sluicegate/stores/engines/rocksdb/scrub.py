@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import rocksdict
 
-from sluicegate.contracts.errors import Damaged
+from sluicegate.contracts.errors import DataLoss
+from sluicegate.stores.engines.findings import Findings, next_starts
 from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES
-from sluicegate.stores.engines.scrub import Findings, next_starts
 
 
 def scrub_rocksdb(folder: str) -> None:
@@ -18,7 +18,7 @@ def scrub_rocksdb(folder: str) -> None:
             access_type=rocksdict.AccessType.read_only(False),
         )
     except Exception as error:
-        raise Damaged(f"the engine rocksdb:{folder}", f"it cannot be read: {error}") from error
+        raise DataLoss(f"the engine rocksdb:{folder}", f"it cannot be read: {error}") from error
     findings = Findings(int(db.property_int_value("rocksdb.estimate-num-keys") or 0))
     key = start = b"\0"
     while True:
