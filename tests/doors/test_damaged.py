@@ -1,4 +1,4 @@
-"""What each protocol answers for stored data that is damaged, and for a process that is."""
+"""The answer of each protocol for damaged rows, and of `/healthz` for a failed process."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.prove.seeds import seeds
 from tests.stores.engines.lmdb.test_damage import META_BYTES, ROWS, open_at, outcomes
 
 WRONG = 3  # an exit code that nothing else gives
-# LMDB checks no offset within a page: one that was changed may lead behind the end of the file.
+# LMDB checks no offset within a page: a changed offset may lead behind the end of the file.
 FATAL = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
 
 

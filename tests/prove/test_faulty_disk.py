@@ -1,7 +1,7 @@
 """Every store on a disk that fails writes and syncs, tears writes, and loses power.
 
-What was acknowledged is read after a restart on a good disk, nothing that is read is wrong, and a
-process that goes on recovers once the disk does.
+After a restart on a good disk every acknowledged write is read, no value is wrong, and a process
+that survives recovers once the disk does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PERMILLE = 40  # of the calls that fail
 
 
 class Outcome(NamedTuple):
-    """What a process printed before it ended, and how it ended."""
+    """The output of a process, and how it ended."""
 
     acknowledged: frozenset[int]
     lines: list[str]

@@ -166,7 +166,7 @@ class HealthSource(Protocol):
 
 
 def health_of(engine: Engine) -> EngineHealth:
-    """Return the health of an engine, if it is one that has any."""
+    """Return the health of an engine; a remote engine is always `HEALTHY`."""
     health = getattr(engine, "health", None)
     return HEALTHY if health is None else cast("EngineHealth", health())
 

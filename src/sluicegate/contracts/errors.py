@@ -65,8 +65,8 @@ class HasWriter(Unavailable):
     """An event log that another process writes, and that has one writer at a time."""
 
 
-class DataLoss(SluicegateError):  # noqa: N818 - likewise
-    """Stored data that fails its check: what it is, and what was found. Retrying cannot help."""
+class DataLoss(SluicegateError):  # noqa: N818 - it names the thing, not the class
+    """Stored data that fails its check: its place, and the finding. Retrying cannot help."""
 
     def __init__(self, what: str, detail: str) -> None:
         super().__init__(f"{what} is damaged: {detail}")

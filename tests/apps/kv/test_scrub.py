@@ -1,4 +1,4 @@
-"""`sluicegate kv scrub`: the exit code, and what it lists."""
+"""`sluicegate kv scrub`: the exit code and the list of damaged rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usage file: what is damaged is moved aside, and never stops the service."""
+"""The usage file: a damaged file is moved aside, and never stops the service."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def say(*words: object) -> None:
 
 
 async def check(store: Store) -> None:
-    """No wrong value while the disk fails; an error is none."""
+    """No wrong value while the disk fails; an error is allowed."""
     try:
         found = await store.found()
     except FAILURES as error:

@@ -37,7 +37,7 @@ def value_of(number: int) -> bytes:
 
 
 class Store(ABC):
-    """One store in one folder. What `write` returns for is acknowledged."""
+    """One store in one folder. A write that returned is acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Store(ABC):
 
     @abstractmethod
     async def found(self) -> Mapping[int, bytes]:
-        """All numbers that are there, with what is there."""
+        """Return the values by their numbers."""
 
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let it go."""
@@ -198,7 +198,7 @@ class Rules(Store):
 
 
 class Usage(Store):
-    """What accounts of pub/sub have used: the numbers are those of their accounts."""
+    """The usage of pub/sub accounts, one account for each number."""
 
     async def open(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -258,7 +258,7 @@ CONTROLS: dict[str, type[Store]] = {
 
 
 async def find_all(kind: type[Store], folder: Path) -> Mapping[int, bytes]:
-    """What a new process finds on a good disk; it can be written to, too."""
+    """Open the store again on a good disk, and return its numbers."""
     store = kind(folder)
     await store.open()
     try:

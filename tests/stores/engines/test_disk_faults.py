@@ -66,7 +66,7 @@ def lines_of(url: str, folder: Path, schedule: str) -> list[str]:
 
 
 def check_after(url: str, lines: list[str]) -> None:
-    """What was acknowledged is there."""
+    """Every acknowledged row is there."""
 
     async def story() -> None:
         engine = open_engine(url)

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Verify the rows in a process of its own, which a damaged file may end."""
+    """Verify the rows in a separate process, which a damaged file may end."""
     try:
         check_target(arguments.engine)
     except DataLoss as error:

@@ -3,7 +3,7 @@
 A synced commit costs a disk's turn whether it holds one change or a thousand. So one thread commits
 for an engine, and while it waits for the disk the next calls gather; nobody waits for a timer. A
 call is told when its commit is on disk. One that fails is tried again without its neighbours, so it
-fails alone. After `OutcomeUnknown` none is tried again, as it could be made twice. What waits is
+fails alone. After `OutcomeUnknown` none is tried again, as it could be made twice. The queue is
 bounded in calls and in bytes; beyond that a call is refused at once.
 
 The thread also does what an engine has to do in the background, a short step at a time, behind a

@@ -1,10 +1,10 @@
-"""Scrub: read every row of an embedded engine and verify it, in a process of its own.
+"""Scrub: read every row of an embedded engine and verify it, in a separate process.
 
     python -m sluicegate.stores.engines.scrub URL
 
 It prints lines of JSON: `progress` now and then, `damaged` for each of the first rows, `end` with
 the counts. It only reads, and may run beside the service. LMDB checks no offset within a page, so a
-damaged file can end the process by a signal; whoever started it reports that as damage.
+damaged file can end the process by a signal; its parent reports that as damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def scrub(url: str) -> None:
 
         scrub_lmdb(folder)
     else:
-        from sluicegate.stores.engines.rocksdb.scrub import (  # noqa: PLC0415 - likewise
+        from sluicegate.stores.engines.rocksdb.scrub import (  # noqa: PLC0415 - if asked for
             scrub_rocksdb,
         )
 

@@ -134,7 +134,7 @@ def take_lock(settings: FileLogSettings) -> int:
 def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
     """Return a new segment: its handle and its salt."""
     path = Path(settings.folder, name_of(base))
-    if path.exists():  # its writer holds the lock, so nobody makes it meanwhile
+    if path.exists():  # the lock keeps other writers away
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     aside = path.with_suffix(NEW)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | _SAFELY
@@ -186,8 +186,8 @@ def tail_of(handle: int, base: int) -> Tail | None:
 def offset_after(folder: str, base: int, size: int) -> int:
     """Return the next offset behind a segment whose header cannot be read, which is left as it is.
 
-    There were as many as can stand in its bytes, and none of their offsets may be given again. Of
-    one that is shorter than its header nobody knows how many there were: `DataLoss`.
+    It held at most as many events as fit into its bytes, and their offsets are never given again.
+    A segment that is shorter than its header may have held any number: `DataLoss`.
     """
     if size < HEADER_BYTES:
         raise DataLoss(

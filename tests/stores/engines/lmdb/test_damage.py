@@ -60,7 +60,7 @@ def damage(folder: Path, seed: int) -> None:
 
 
 def outcomes(engine: LmdbEngine) -> Iterator[str]:
-    """What each read and scan of all rows comes to."""
+    """Yield the outcome of each read and scan of all rows."""
     for place, value in ROWS.items():
         try:
             yield "right" if engine.read("t", [place]) == [value] else "wrong"

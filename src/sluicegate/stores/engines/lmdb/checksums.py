@@ -5,7 +5,7 @@
     4 bytes               CRC-32 of the key and the value
     the value
 
-LMDB has no checksum of its own. The key is part of the sum, so a value is not taken for that of
+LMDB has no checksums itself. The key is part of the sum, so a value is not taken for that of
 another key. A damaged key is not found at all: it lies where it does not belong, and a search ends
 beside it. So a search without a result checks both neighbors: their order, and the sums of their
 keys. An environment that was created with format 1 may have rows without checksums; these are read
@@ -68,7 +68,7 @@ class RowChecks:
     def get(
         self, txn: lmdb.Transaction[bytes], key: bytes, db: lmdb._Database | None = None
     ) -> bytes | None:
-        """Return the verified value of a key, or None if it is certain that there is none."""
+        """Return the verified value of a key, or None if the key is certainly absent."""
         stored = txn.get(key) if db is None else txn.get(key, db=db)
         if stored is not None:
             return self.value(key, stored)

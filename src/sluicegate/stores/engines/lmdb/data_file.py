@@ -16,7 +16,7 @@ _PAGE_BYTES: Final = range(512, 65_537)
 
 
 def size_of(folder: str) -> int:
-    """Return the size of the file, 0 if there is none: a map smaller than it is invalid."""
+    """Return the size of the file, 0 without a file. A smaller map is invalid."""
     try:
         return os.stat(os.path.join(folder, NAME)).st_size
     except OSError:
@@ -43,7 +43,7 @@ def extend(folder: str) -> None:
 
 
 def _size_named(handle: int) -> int:
-    """Return the bytes of all pages that the newest whole meta page names; 0 if there is none."""
+    """Return the bytes of all pages that the newest whole meta page names; 0 without such a page."""
     newest, size, at = -1, 0, 0
     for _ in range(2):
         data = os.pread(handle, _META.size, at)

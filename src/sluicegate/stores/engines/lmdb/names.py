@@ -50,7 +50,7 @@ class SpaceNames:
         self._snapshot = -1
 
     def check_format(self, txn: lmdb.Transaction[bytes], folder: str, *, created: bool) -> None:
-        """Write the format into a new environment; raise for one that is newer than this code.
+        """Write the format into a new environment; raise for a newer format.
 
         One that was `created` before must have its format.
         """

@@ -28,7 +28,7 @@ def scrub_lmdb(folder: str) -> None:
             findings = Findings(entries)
             spaces = _read_spaces(env, names, findings, mixed=mixed)
             _Walk(env, rows, spaces, findings, mixed=mixed).run()
-            if env.info()["last_txnid"] == transaction:  # nobody wrote meanwhile
+            if env.info()["last_txnid"] == transaction:  # no write meanwhile
                 findings.missing = max(0, entries - findings.rows)
             findings.end()
     except (lmdb.Error, OSError) as error:
