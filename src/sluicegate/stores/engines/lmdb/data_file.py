@@ -43,7 +43,7 @@ def extend(folder: str) -> None:
 
 
 def _size_named(handle: int) -> int:
-    """Return the bytes of all pages that the newest whole meta page names; 0 without such a page."""
+    """Return the bytes of all pages that the newest whole meta page names, 0 without one."""
     newest, size, at = -1, 0, 0
     for _ in range(2):
         data = os.pread(handle, _META.size, at)

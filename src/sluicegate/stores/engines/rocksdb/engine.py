@@ -9,7 +9,7 @@ space has, lies what the engine must remember:
     0 next            the number that the next new space gets
     0 name + space    that space's number
 
-RocksDB has checksums and verifies them. A row that fails them is `DataLoss`. After a failed write it
+RocksDB verifies checksums itself. A row that fails them is `DataLoss`. After a failed write it
 refuses others for good; the outcome of that write is unknown. The database is opened again then,
 with a growing pause, and `health` reports the state meanwhile.
 
