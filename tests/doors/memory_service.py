@@ -42,6 +42,7 @@ class MemoryService:
         self.values = MemoryKeyValues(self.clock, late=far)
         self.spans: list[KeyRange] = []
         self.ready = ""
+        self.failed = ""
         self.folders: list[str] = []
 
     @property
@@ -128,6 +129,9 @@ class MemoryService:
 
     def not_ready(self) -> str:
         return self.ready
+
+    def not_alive(self) -> str:
+        return self.failed
 
     async def backup(self, folder: str, by: Identity) -> int:
         by.require(Grant.OPERATE)

@@ -26,6 +26,7 @@ def status(worker: WorkerId = ALONE, *, alone: bool = False) -> WorkerStatus:
         parts={"engine": lambda: {"name": "memory"}, "calls": lambda: 7},
         metrics=lambda: [family],
         not_ready=lambda: "it begins",
+        not_alive=lambda: "",
         alone=alone,
     )
 

@@ -321,6 +321,10 @@ class ServiceStatus(Protocol):
         """Say why this instance should get no traffic; empty if it should."""
         ...
 
+    def not_alive(self) -> str:
+        """Say why only a restart can help this process; empty if it works."""
+        ...
+
 
 class Gate(Protocol):
     """Sheds less critical work while the service is under stress, before anything is counted."""

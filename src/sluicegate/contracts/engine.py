@@ -22,7 +22,7 @@ all the same raises `OutcomeUnknown`; any other error of a change means that not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 
@@ -147,6 +147,29 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free all resources; what was acknowledged stays."""
+
+
+class EngineHealth(NamedTuple):
+    """Whether an engine can be used, and what damage its reads have met."""
+
+    unusable: str = ""  # why it cannot be used now; empty if it can
+    damaged: int = 0  # reads of rows that failed their checks
+
+
+HEALTHY: Final = EngineHealth()
+
+
+class HealthSource(Protocol):
+    """An embedded engine, which can become unusable without a failed request."""
+
+    def health(self) -> EngineHealth:
+        """Return its health."""
+
+
+def health_of(engine: Engine) -> EngineHealth:
+    """Return the health of an engine; a remote engine is always `HEALTHY`."""
+    health = getattr(engine, "health", None)
+    return HEALTHY if health is None else cast("EngineHealth", health())
 
 
 class BackupSource(Protocol):

@@ -65,6 +65,18 @@ class HasWriter(Unavailable):
     """An event log that another process writes, and that has one writer at a time."""
 
 
+class DataLoss(SluicegateError):  # noqa: N818 - it names the thing, not the class
+    """Stored data that fails its check: its place, and the finding. Retrying cannot help."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} is damaged: {detail}")
+        self.what = what
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[DataLoss], tuple[str, str]]:
+        return DataLoss, (self.what, self.detail)
+
+
 class Refused(SluicegateError):  # noqa: N818 - likewise
     """A unit of work that may not enter; `decision` says why and when to come back.
 

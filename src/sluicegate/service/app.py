@@ -159,6 +159,10 @@ class App(Generic[S]):
         """Why it should get no traffic; empty if it should."""
         return GOING_AWAY if self.draining else ""
 
+    def not_alive(self) -> str:
+        """Why only a restart can help this process; empty if it works."""
+        return ""
+
 
 AnyApp = App[Any]
 AppFactory = Callable[[Any, WorkerId], AnyApp]

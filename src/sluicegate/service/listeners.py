@@ -183,6 +183,7 @@ class Listeners:
             },
             metrics=self._all_metrics,
             not_ready=app.not_ready,
+            not_alive=app.not_alive,
             alone=alone,
         )
         handler = app.http(Site(status, access, hosts))

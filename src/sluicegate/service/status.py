@@ -35,6 +35,7 @@ class WorkerStatus:
         parts: Mapping[str, Part],
         metrics: Callable[[], Iterable[MetricFamily]],
         not_ready: Callable[[], str],
+        not_alive: Callable[[], str],
         alone: bool = False,
     ) -> None:
         self.worker = worker
@@ -44,6 +45,7 @@ class WorkerStatus:
         self._parts = parts
         self._metrics = metrics
         self._not_ready = not_ready
+        self.not_alive = not_alive
         self._since_us = now_us()
 
     def state(self, by: Identity) -> Mapping[str, object]:

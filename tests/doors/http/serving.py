@@ -50,6 +50,7 @@ class Counting:
         self.requests: list[CheckRequest] = []
         self.by: list[str] = []
         self.ready = ""
+        self.failed = ""
         self.audits: list[tuple[str, int | None, int]] = []
         self.leases = {"lease-1": 10}
         self.hold: asyncio.Event | None = None
@@ -149,6 +150,9 @@ class Counting:
 
     def not_ready(self) -> str:
         return self.ready
+
+    def not_alive(self) -> str:
+        return self.failed
 
 
 class Doorkeeper:

@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, DataLoss, Unavailable
 from sluicegate.contracts.event_log import Event, EventLog
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.files import segments as segments_module
@@ -303,13 +303,26 @@ def test_nothing_of_a_torn_tail_is_left_behind_what_is_written_next(folder: Path
     assert segment.stat().st_size == HEADER_BYTES + 2 * one
 
 
-def test_a_header_that_was_never_finished_is_made_again(folder: Path) -> None:
+@pytest.mark.parametrize("size", [0, HEADER_BYTES - 1])
+def test_emptied_segment_is_no_new_log(size: int, folder: Path) -> None:
+    write(f"files:{folder}", "a")
+    path = folder / name_of(0)
+    path.write_bytes(path.read_bytes()[:size])
+    log = open_log(f"files:{folder}")
+    with pytest.raises(DataLoss, match=r"emptied or cut off; restore it .* or delete it"):
+        log.append("k", b"b", 1).result(10)
+    log.close()
+    assert path.stat().st_size == size
+
+
+def test_segment_whose_making_was_cut_off_is_made_again(folder: Path) -> None:
     folder.mkdir()
-    (folder / name_of(0)).write_bytes(b"headg")
+    (folder / name_of(0)).with_suffix(".new").write_bytes(b"headg")
 
     assert bodies(f"files:{folder}") == []
     assert write(f"files:{folder}", "a") == [0]
     assert bodies(f"files:{folder}") == ["a"]
+    assert segments(folder) == [folder / name_of(0)]
 
 
 def damaged(folder: Path, at: int) -> Path:

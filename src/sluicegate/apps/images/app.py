@@ -39,6 +39,7 @@ from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.policies.images.negotiation import AUTO
 from sluicegate.service.app import App, Site
+from sluicegate.service.engine_health import EngineHealthWatch
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import (
@@ -80,6 +81,7 @@ class ImagesApp(App[ImagesSettings]):
     def __init__(self, settings: ImagesSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
+        self.maps_health = EngineHealthWatch(self.parts.engine, self.clock)
         self.collected: Collected | None = None
         self.durations = RequestDurations()
         pipeline = self.parts.pipeline
@@ -164,8 +166,19 @@ class ImagesApp(App[ImagesSettings]):
             "collection": lambda: self.collected,
         }
 
+    def not_ready(self) -> str:
+        """Why it should get no traffic: it is draining, or its maps cannot be used."""
+        return super().not_ready() or self.maps_health.not_ready()
+
+    def not_alive(self) -> str:
+        """Why only a restart can help: its maps have not recovered by themselves."""
+        return self.maps_health.not_alive()
+
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
+        health = self.maps_health.look()
+        yield gauge("sluicegate_images_maps_usable", "0: not now.", int(not health.unusable))
+        yield counter("sluicegate_images_maps_damaged", "Reads that met damage.", health.damaged)
         counts = asdict(self.parts.pipeline.counts)
         for name, meaning in _MEANINGS.items():
             yield counter(f"sluicegate_images_{name}", meaning, counts[name])

@@ -69,6 +69,7 @@ from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
 from sluicegate.service.app import App, GrpcServices, Site
 from sluicegate.service.background import busy_share, measure_lag
+from sluicegate.service.engine_health import EngineHealthWatch
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -109,6 +110,7 @@ class KvApp(App[KvSettings]):
         self.usage = CallerUsage()
         self.pace = RefusalPace() if settings.policy == "layers" else None
         self.engine = open_engine(settings.engine)
+        self.engine_health = EngineHealthWatch(self.engine, self.clock)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
         budget = self.quotas.spent_from
@@ -344,16 +346,24 @@ class KvApp(App[KvSettings]):
                 "name": self.engine.name,
                 "durability": self.engine.durability,
                 **self.engine_watch.state(),
+                "health": self.engine_health.look(),
                 "still": self.still.why(),
             },
         }
 
     def not_ready(self) -> str:
-        """Return why it is not ready: draining, a failing engine, or a fleet that is full."""
+        """Return why it should get no traffic: draining, an unusable engine, or a full fleet."""
+        unusable = self.engine_health.not_ready()
+        if unusable:
+            return super().not_ready() or unusable
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
         return super().not_ready() or self.still.why() or self.quotas.not_counted()
+
+    def not_alive(self) -> str:
+        """Why only a restart can help: its engine has not recovered by itself."""
+        return self.engine_health.not_alive()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -369,7 +379,9 @@ class KvApp(App[KvSettings]):
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
         if self.pace is not None:
             yield from of_pace(self.pace)
-        yield from of_engine(self.engine_watch.stats(), still=self.still.still)
+        yield from of_engine(
+            self.engine_watch.stats(), self.engine_health.look(), still=self.still.still
+        )
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
         yield from self.quotas.families()

@@ -41,6 +41,7 @@ VERBS: Final = (
     VerbEntry("costs", "what dispatchers have learned of costs", "costs"),
     VerbEntry("load", "upload millions of rows beside live traffic", "load.command"),
     VerbEntry("calibrate", "measure an engine, and print what operations cost", "calibrate"),
+    VerbEntry("scrub", "verify all rows of an embedded engine", "scrub"),
     VerbEntry("backup", "copy the embedded engine of a running dispatcher", "backup"),
 )
 

@@ -8,6 +8,7 @@ from sluicegate.apps.kv.shield.settings import ShieldStats
 from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.engine import EngineHealth
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackStats
@@ -112,11 +113,14 @@ def of_store(state: StoreState) -> Iterable[MetricFamily]:
     yield counter("sluicegate_kv_store_losses", "How often it was lost.", state.losses)
 
 
-def of_engine(state: StoreState, *, still: bool) -> Iterable[MetricFamily]:
+def of_engine(state: StoreState, health: EngineHealth, *, still: bool) -> Iterable[MetricFamily]:
     """Whether the engine does what it is asked."""
     yield gauge("sluicegate_kv_engine_answers", "1: the engine does.", int(not state.gone))
     yield gauge("sluicegate_kv_engine_still", "1: of its work none ends.", int(still))
     yield counter("sluicegate_kv_engine_losses", "How often it failed.", state.losses)
+    usable = int(not health.unusable)
+    yield gauge("sluicegate_kv_engine_usable", "0: it is being opened again.", usable)
+    yield counter("sluicegate_kv_engine_damaged", "Reads that met damage.", health.damaged)
 
 
 def of_shield(stats: ShieldStats) -> Iterable[MetricFamily]:

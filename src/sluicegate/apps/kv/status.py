@@ -26,7 +26,17 @@ HOT_KEYS: Final = 100
 class KvStatus:
     """What `doors/http/kv` shows."""
 
-    __slots__ = ("_backups", "_engine", "_hot", "_root", "audit", "metrics", "not_ready", "state")
+    __slots__ = (
+        "_backups",
+        "_engine",
+        "_hot",
+        "_root",
+        "audit",
+        "metrics",
+        "not_alive",
+        "not_ready",
+        "state",
+    )
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class KvStatus:
         self.state = worker.state
         self.metrics = worker.metrics
         self.not_ready = worker.not_ready
+        self.not_alive = worker.not_alive
         self._hot = hot
         self._engine = engine
         self._root = backups

@@ -18,7 +18,7 @@ from sluicegate.telemetry.audit_ring import AuditRing
 class LimiterStatus:
     """A `contracts.checks.ServiceStatus`."""
 
-    __slots__ = ("_rules", "audit", "metrics", "not_ready", "state")
+    __slots__ = ("_rules", "audit", "metrics", "not_alive", "not_ready", "state")
 
     def __init__(
         self, worker: WorkerStatus, rules: Callable[[], Mapping[str, object]], ring: AuditRing
@@ -28,6 +28,7 @@ class LimiterStatus:
         self.state = worker.state
         self.metrics = worker.metrics
         self.not_ready = worker.not_ready
+        self.not_alive = worker.not_alive
 
     def rulebook(self, by: Identity) -> Mapping[str, object]:
         """Which rules are in force, and how the last load went. Needs AUDIT."""

@@ -3,7 +3,7 @@
 One SQLite file beside the history. What has changed is written every `SAVE_S`, in one transaction
 with the position of the last message that is counted; what was accepted after that is counted again
 from the history at the start, so a kill loses and doubles nothing. Months that are over are
-removed.
+removed. A damaged file is moved aside, and a new one begins: it must not stop the messages.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.usage import PeriodCount
 from sluicegate.policies.periods import month_of
 from sluicegate.policies.usage import SavedUsage, UsageMeter
+from sluicegate.system import now_us
 
 SAVE_S: Final = 0.5
 _NAME: Final = "usage.sqlite"
@@ -49,24 +50,61 @@ class UsageFile:
     def begin(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
         """Open it; return the last position of each part that is counted, and what accounts have
         used."""
+        if self._path.exists() and not self._path.stat().st_size:
+            self._move_aside(sqlite3.DatabaseError("it is empty"))
         try:
-            file = self._file = sqlite3.connect(self._path, check_same_thread=False)
-            version = file.execute("pragma user_version").fetchone()[0]
-            if version not in (0, _VERSION):
-                remedy = "it is of another version: give another folder, or that version"
-                raise BadValue("--history", f"{self._path} of version {version}", remedy)
-            file.execute("pragma journal_mode = wal")
-            file.execute("pragma synchronous = full")
-            with file:
-                file.executescript(_TABLES)
-                file.execute(f"pragma user_version = {_VERSION}")
-                file.execute("delete from usage where month < ?", (month,))
-            counted = dict(file.execute("select part, position from counted"))
-            rows = file.execute(f"select {_COLUMNS} from usage").fetchall()
+            return self._open(month)
+        except sqlite3.OperationalError as error:  # it is locked, or the disk fails: no damage
+            raise self._invalid(error) from None
+        except sqlite3.DatabaseError as error:
+            self.close()
+            self._move_aside(error)
+        try:
+            return self._open(month)
         except sqlite3.Error as error:
-            raise BadValue("--history", str(self._path), f"it cannot be used: {error}") from None
+            raise self._invalid(error) from None
+
+    def _open(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
+        file = self._file = sqlite3.connect(self._path, check_same_thread=False)
+        version = file.execute("pragma user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            remedy = "it is of another version: give another folder, or that version"
+            raise BadValue("--history", f"{self._path} of version {version}", remedy)
+        (state,) = file.execute("pragma quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(state)
+        file.execute("pragma journal_mode = wal")
+        file.execute("pragma synchronous = full")
+        with file:
+            file.executescript(_TABLES)
+            file.execute(f"pragma user_version = {_VERSION}")
+            file.execute("delete from usage where month < ?", (month,))
+        counted = dict(file.execute("select part, position from counted"))
+        rows = file.execute(f"select {_COLUMNS} from usage").fetchall()
         saved = [SavedUsage(one[0], PeriodCount(*one[1:5]), PeriodCount(*one[5:9])) for one in rows]
         return counted, saved
+
+    def _invalid(self, error: sqlite3.Error) -> BadValue:
+        return BadValue("--history", str(self._path), f"check the disk and its rights: {error}")
+
+    def _move_aside(self, error: sqlite3.Error) -> None:
+        """Keep a damaged file under another name, with what SQLite has beside it."""
+        aside = self._path.with_name(f"{_NAME}.damaged-{now_us()}")
+        try:
+            for suffix in ("-wal", "-shm", ""):  # the file last: until then it is tried again
+                path = self._path.with_name(_NAME + suffix)
+                if path.exists():
+                    path.rename(aside.with_name(aside.name + suffix))
+        except OSError as failure:
+            remedy = f"it is damaged ({error}), and cannot be moved aside: {failure}"
+            raise BadValue("--history", str(self._path), remedy) from None
+        _log.error(
+            "what accounts have used is lost: %s is damaged (%s); it is kept as %s, and counting"
+            " begins again from the history",
+            self._path,
+            error,
+            aside.name,
+        )
 
     def save(self, positions: Mapping[int, int], changed: Sequence[SavedUsage]) -> None:
         """Keep what has changed, up to a position of each part; `sqlite3.Error` if it cannot be."""

@@ -17,6 +17,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
+    DataLoss,
     Forbidden,
     OutcomeUnknown,
     Refused,
@@ -130,6 +131,8 @@ def metadata_of(error: BaseException) -> list[Field]:
             (b"sluicegate-reason", OUTCOME_UNKNOWN.name.encode("ascii")),
             (b"grpc-retry-pushback-ms", b"-1"),
         ]
+    if isinstance(error, DataLoss):
+        return [(b"sluicegate-reason", b"data_loss"), (b"grpc-retry-pushback-ms", b"-1")]
     if not isinstance(error, Refused):
         return []
     decision = error.decision
@@ -156,5 +159,6 @@ _STATUSES: Final[tuple[tuple[type[BaseException], GrpcStatus], ...]] = (
     (OutcomeUnknown, GrpcStatus.UNKNOWN),  # before Unavailable, which it is too
     (Unavailable, GrpcStatus.UNAVAILABLE),
     (Conflict, GrpcStatus.ABORTED),
+    (DataLoss, GrpcStatus.DATA_LOSS),
     (SluicegateError, GrpcStatus.FAILED_PRECONDITION),
 )

@@ -34,6 +34,10 @@ class HealthStatus(Protocol):
         """Why this instance should get no traffic; empty if it should."""
         ...
 
+    def not_alive(self) -> str:
+        """Why only a restart can help this process; empty if it works."""
+        ...
+
 
 @final
 class Health:
@@ -49,8 +53,9 @@ class Health:
         return render_reply(self._status.metrics(), _metrics_reply)
 
     def healthz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        """GET /healthz: this process answers."""
-        return _HEALTHY
+        """GET /healthz: this process answers, or why only a restart can help."""
+        why = self._status.not_alive()
+        return json_reply({"status": "failed", "reason": why}, 503) if why else _HEALTHY
 
     def readyz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /readyz: it should get traffic, or why not."""
@@ -80,7 +85,10 @@ def health_routes(status: HealthStatus, *, metrics_open: bool) -> tuple[Route, .
             "/healthz",
             to.healthz,
             "Whether this process answers.",
-            {200: RouteResponse("It does.", "Health")},
+            {
+                200: RouteResponse("It does.", "Health"),
+                503: RouteResponse("Only a restart can help it.", "Health"),
+            },
             health=True,
         ),
         Route(

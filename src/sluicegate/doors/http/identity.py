@@ -12,6 +12,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
+    DataLoss,
     Forbidden,
     OutcomeUnknown,
     Refused,
@@ -151,6 +152,9 @@ def reply_to(error: SluicegateError) -> HttpReply:
         return problem(503, "Service Unavailable", str(error), headers=retry, more=more)
     if isinstance(error, Refused):
         return _refusal(error.decision, error.detail)
+    if isinstance(error, DataLoss):
+        more = {"reason": "data_loss", "what": error.what, "seen": error.detail}
+        return problem(500, "Internal Server Error", str(error), more=more)
     if isinstance(error, Conflict):
         more = {"what": error.what, "seen": error.detail}
         return problem(409, "Conflict", str(error), more=more)

@@ -44,7 +44,7 @@ def ref(name: str) -> dict[str, object]:
 
 
 EVERYWHERE: Final[Mapping[str, Mapping[str, object]]] = {
-    "Health": fields({"status": TEXT}, ["status"]),
+    "Health": fields({"status": TEXT, "reason": TEXT}, ["status"]),
     "Ready": fields({"ready": BOOL, "reason": TEXT}, ["ready", "reason"]),
     "Document": {**FREE, "description": "This document."},
 }

@@ -12,6 +12,7 @@ from typing import Final
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
+    DataLoss,
     Forbidden,
     OutcomeUnknown,
     Refused,
@@ -54,6 +55,8 @@ def reply_to_error(error: BaseException, slowed_us: int = 0) -> bytes:
         code = "LIMITED" if reason is None else reason.resp_error
         when = _milliseconds("retry_after_ms", error.decision.retry_after_us)
         return error_line(f"{code} {error}{when}{_milliseconds('slowed_ms', slowed_us)}")
+    if isinstance(error, DataLoss):
+        return error_line(f"DATALOSS {error}")
     if isinstance(error, Conflict):
         return error_line(f"CONFLICT {error}")
     if isinstance(error, SluicegateError):

@@ -12,15 +12,64 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, DataLoss
 
 # By the scheme of their URLs: what they are called, and the files that they always have.
 _MARKS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
     "lmdb": ("LMDB", re.compile(r"data\.mdb")),
     "rocksdb": ("RocksDB", re.compile(r"CURRENT|MANIFEST-[0-9]+|.+\.sst")),
 }
+
+
+# Written once an engine has created its files. Without it, files that were emptied would be taken
+# for those of a new store.
+CREATED: Final = "sluicegate-store"
+
+
+def was_created(folder: str) -> bool:
+    """Whether an engine has created its files here before."""
+    return os.path.exists(os.path.join(folder, CREATED))
+
+
+def mark_created(folder: str, scheme: str) -> None:
+    """Note, durably, that an engine has created its files here."""
+    path = Path(folder, CREATED)
+    if path.exists():
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, f"{scheme}: a store was created in this folder\n".encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_folder(folder)
+
+
+def check_not_emptied(scheme: str, folder: str, name: str) -> None:
+    """Raise `DataLoss` if a store was created here, and the file that it always has is empty."""
+    if not was_created(folder):
+        return
+    path = Path(folder, name)
+    size = path.stat().st_size if path.exists() else None
+    if not size:
+        state = "missing" if size is None else "empty"
+        raise DataLoss(
+            f"the engine {scheme}:{folder}",
+            f"{name} is {state}, but a store was created here ({CREATED}); restore a backup"
+            f" into the folder, or delete {CREATED} to begin with an empty store",
+        )
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_owner(scheme: str, folder: str) -> None:

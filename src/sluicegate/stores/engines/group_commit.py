@@ -3,7 +3,8 @@
 A synced commit costs a disk's turn whether it holds one change or a thousand. So one thread commits
 for an engine, and while it waits for the disk the next calls gather; nobody waits for a timer. A
 call is told when its commit is on disk. One that fails is tried again without its neighbours, so it
-fails alone. What waits is bounded in calls and in bytes; beyond that a call is refused at once.
+fails alone. After `OutcomeUnknown` none is tried again, as it could be made twice. The queue is
+bounded in calls and in bytes; beyond that a call is refused at once.
 
 The thread also does what an engine has to do in the background, a short step at a time, behind a
 group or in a pause. It is the one writer of its engine: no step meets a commit under way. A step
@@ -105,6 +106,7 @@ class GroupCommitter:
         self._ready = threading.Condition()
         self._closed = False
         self._closed_by = "it was closed"
+        self.fault = ""  # what ended the thread, if a fault did
         self._group: Sequence[CommitCall] = ()  # that is being committed
         self._thread: threading.Thread | None = None
         self.groups = 0  # that were committed
@@ -196,7 +198,7 @@ class GroupCommitter:
         """Refuse whatever comes, and fail whatever waits."""
         with self._ready:
             self._closed = True
-            self._closed_by = error.detail
+            self._closed_by = self.fault = error.detail
             group, waiting = [*self._group], [*self._waiting]
             self._group = ()
             self._waiting.clear()
@@ -221,7 +223,8 @@ class GroupCommitter:
         return group
 
     def _commit_group(self, group: Sequence[CommitCall]) -> None:
-        if not self._try(group) and len(group) > 1:
+        repeatable = not self._try(group) and not isinstance(group[0].error, OutcomeUnknown)
+        if repeatable and len(group) > 1:
             for call in group:
                 self._try([call])
         _tell(group)

@@ -2,16 +2,22 @@
 
 A segment is named by the first offset it may hold, in twenty digits, so names sort as events do.
 `lock` is held by the one who writes. Whatever else is in the folder is left alone.
+
+A segment gets its name once its header is on disk. So one without a whole header was emptied or cut
+off, and the events in it are lost: a writer does not begin there, as it would give their offsets
+again.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sluicegate.contracts.errors import HasWriter, Unavailable
+from sluicegate.contracts.errors import DataLoss, HasWriter, Unavailable
 from sluicegate.stores.files.entries import (
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
@@ -24,6 +30,7 @@ from sluicegate.stores.files.entries import (
 from sluicegate.stores.files.settings import FileLogSettings
 
 SUFFIX: Final = ".log"
+NEW: Final = ".new"  # of a segment that is being made
 DIGITS: Final = 20
 LOCK: Final = "lock"
 _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -127,7 +134,11 @@ def take_lock(settings: FileLogSettings) -> int:
 def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
     """Return a new segment: its handle and its salt."""
     path = Path(settings.folder, name_of(base))
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, settings.file_mode)
+    if path.exists():  # the lock keeps other writers away
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    aside = path.with_suffix(NEW)
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | _SAFELY
+    handle = os.open(aside, flags, settings.file_mode)
     try:
         os.fchmod(handle, settings.file_mode)
         status = os.fstat(handle)
@@ -135,10 +146,13 @@ def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
         salt = (status.st_mtime_ns ^ status.st_ino * 0x9E3779B1) & 0xFFFFFFFF
         write_all(handle, pack_header(salt, base))
         os.fsync(handle)
+        aside.rename(path)
         sync_folder(settings.folder)
     except BaseException:
         os.close(handle)
-        path.unlink(missing_ok=True)
+        for name in (aside, path):
+            with suppress(OSError):  # nothing was acknowledged there
+                name.unlink()
         raise
     return handle, salt
 
@@ -172,12 +186,15 @@ def tail_of(handle: int, base: int) -> Tail | None:
 def offset_after(folder: str, base: int, size: int) -> int:
     """Return the next offset behind a segment whose header cannot be read, which is left as it is.
 
-    Without a whole header there never was an event, and it goes. Else there were as many as can
-    stand in its bytes, and none of their offsets may be given again.
+    It held at most as many events as fit into its bytes, and their offsets are never given again.
+    A segment that is shorter than its header may have held any number: `DataLoss`.
     """
     if size < HEADER_BYTES:
-        Path(folder, name_of(base)).unlink()
-        return base
+        raise DataLoss(
+            f"the event log in {folder}",
+            f"{name_of(base)} has {size} bytes, so it was emptied or cut off; restore it from a"
+            " backup, or delete it: its events are lost then, and their positions are given again",
+        )
     return base + size // ENTRY_BYTES_MIN + 1
 
 

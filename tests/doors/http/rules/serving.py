@@ -60,12 +60,16 @@ class Well:
 
     def __init__(self) -> None:
         self.ready = ""
+        self.failed = ""
 
     def metrics(self) -> str:
         return "# TYPE up gauge\nup 1\n"
 
     def not_ready(self) -> str:
         return self.ready
+
+    def not_alive(self) -> str:
+        return self.failed
 
 
 class RunningRulesDoor:

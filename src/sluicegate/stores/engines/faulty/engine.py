@@ -42,11 +42,13 @@ from sluicegate.contracts.engine import (
     BackupSource,
     Change,
     Engine,
+    EngineHealth,
     EnginePage,
     Entry,
     KeyRange,
     Place,
     Update,
+    health_of,
 )
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import (
@@ -182,6 +184,10 @@ class FaultyEngine:
         if shards == 1:
             return self._engine.shard_of(space, partition)
         return f"shard-{shard_number(partition, shards)}"
+
+    def health(self) -> EngineHealth:
+        """As within."""
+        return health_of(self._engine)
 
     async def backup(self, folder: str) -> int:
         """As within, if it can."""

@@ -14,6 +14,7 @@ import sys
 import lmdb
 
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.stores.engines.folders import mark_created
 
 
 def copy_environment(source: str, folder: str) -> int:
@@ -27,6 +28,7 @@ def copy_environment(source: str, folder: str) -> int:
         with lmdb.open(source, readonly=True, create=False, max_readers=512) as env:
             env.copy(folder, compact=True)
         path = os.path.join(folder, "data.mdb")
+        mark_created(folder, "lmdb")
         for place in (path, folder, os.path.dirname(os.path.abspath(folder))):
             _sync(place)
         return os.stat(path).st_size

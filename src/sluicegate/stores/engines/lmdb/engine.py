@@ -10,6 +10,10 @@ Another process may have done the same; whoever finds a larger map adopts it. A 
 exchanged while this process reads from it, so reads and the exchange share a lock. An exchange that
 fails (no room in the address space) leaves the environment closed; it is opened again as it was.
 
+After a failed write of a meta page LMDB refuses everything (MDB_PANIC). The outcome of that commit
+is unknown. The environment is opened again at once; reads continue, and writes as soon as a test
+commit has succeeded. It is repeated with a growing pause; `health` reports the state meanwhile.
+
 An environment must not go through a fork: each process opens its own, after it.
 """
 
@@ -25,11 +29,18 @@ from typing import Final, final
 
 import lmdb
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.engine import (
+    Change,
+    EngineHealth,
+    EnginePage,
+    Entry,
+    KeyRange,
+    Place,
+    Update,
+)
+from sluicegate.contracts.errors import BadValue, OutcomeUnknown, SluicegateError, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
-    WALK_BYTES_MAX,
     check_after,
     check_changes,
     check_place,
@@ -39,11 +50,22 @@ from sluicegate.stores.engines.bounds import (
     decide_changes,
     swap_of,
 )
-from sluicegate.stores.engines.folders import check_backup_folder, check_owner
+from sluicegate.stores.engines.damage import DamageLog
+from sluicegate.stores.engines.folders import (
+    check_backup_folder,
+    check_not_emptied,
+    check_owner,
+    mark_created,
+    was_created,
+)
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
-from sluicegate.stores.engines.lmdb.keys import behind, key_of, place_of, prefix_of
+from sluicegate.stores.engines.lmdb.checksums import RowChecks, seal
+from sluicegate.stores.engines.lmdb.data_file import extend, size_of
+from sluicegate.stores.engines.lmdb.keys import behind, key_of, prefix_of
 from sluicegate.stores.engines.lmdb.names import SpaceNames
+from sluicegate.stores.engines.lmdb.ranges import read_entries, read_page
 from sluicegate.stores.engines.lmdb.url import LmdbSettings
+from sluicegate.stores.engines.recovery import Recovery
 
 DELETED_AT_ONCE_MAX: Final = 500  # rows of a dropped space in one transaction
 FULL_BYTES: Final = 1 << 20  # a disk with less room than this is full
@@ -59,18 +81,25 @@ class LmdbEngine:
         self._settings = settings
         self._what = f"the engine lmdb:{settings.folder}"
         self._closed = False
-        self._broken = False  # closed by an exchange that failed, and not open again yet
+        self._broken = False  # closed, and not open again yet
+        self._recovery = Recovery("the engine lmdb")
+        self._damage = DamageLog("the engine lmdb")
+        self._checks = RowChecks(self._damage)
         # Held while this process reads from the map, and while the map is exchanged.
         self._reading = threading.Lock()
         check_owner("lmdb", settings.folder)
+        check_not_emptied("lmdb", settings.folder, "data.mdb")
         try:
             self._env = self._open()
             self._rows = self._env.open_db(b"rows")
-            self._names = SpaceNames(self._env)
+            self._names = SpaceNames(self._env, self._checks)
             self._env.reader_check()  # what killed readers held
             unfinished = self._prepare()
+            mark_created(settings.folder, "lmdb")
         except lmdb.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
+        except OSError as error:
+            raise BadValue("lmdb.folder", settings.folder, f"give a folder: {error}") from error
         self.deleting = unfinished  # whether rows of a dropped space are still to be deleted
         self._changes = 0  # ever made; now and then others have a turn amid them
         what = "the engine lmdb"
@@ -102,17 +131,18 @@ class LmdbEngine:
                     if number is None:
                         check_space(space)
                         return [None] * len(places)
-                    return [txn.get(key_of(number, partition, sort)) for partition, sort in places]
+                    get = self._checks.get
+                    return [get(txn, key_of(number, *place)) for place in places]
                 finally:
                     txn.abort()
         except lmdb.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
 
     def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition, from either side, of one snapshot."""
         check_place(partition, b"")
-        begin, end, reverse, rows_max, bytes_max = span
-        check_rows_max(rows_max)
+        begin, end = span.begin, span.end
+        check_rows_max(span.rows_max)
         try:
             with self._reading:
                 txn = self._snapshot()
@@ -125,11 +155,11 @@ class LmdbEngine:
                     low = prefix + begin
                     high = behind(prefix) if end is None else prefix + end
                     with txn.cursor() as cursor:
-                        return _page(cursor, low, high, reverse, len(prefix), rows_max, bytes_max)
+                        return read_page(self._checks, cursor, low, high, len(prefix), span)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make them, all or none, synced."""
@@ -170,11 +200,11 @@ class LmdbEngine:
                         return ()
                     start = number if after is None else key_of(number, *after) + b"\0"
                     with txn.cursor() as cursor:
-                        return _entries(cursor, start, behind(number), rows_max)
+                        return read_entries(self._checks, cursor, start, behind(number), rows_max)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
 
     async def drop(self, space: str) -> None:
         """Take its name away at once; its rows are deleted in the background, little by little."""
@@ -224,6 +254,10 @@ class LmdbEngine:
         with self._reading:
             self._env.close()
 
+    def health(self) -> EngineHealth:
+        """Whether it can be used now, and how many reads have met damage."""
+        return EngineHealth(self.committer.fault or self._recovery.why, self._damage.count)
+
     # Reading.
 
     def _snapshot(self) -> lmdb.Transaction[bytes]:
@@ -246,7 +280,9 @@ class LmdbEngine:
 
     def _commit(self, calls: Sequence[CommitCall]) -> list[bool]:
         while True:
-            if self._broken:
+            if self._recovery.why:
+                self._recover()
+            elif self._broken:
                 with self._reading:
                     if self._broken:  # still: a reader may have been here
                         self._reopen()
@@ -257,15 +293,17 @@ class LmdbEngine:
             except lmdb.MapResizedError:
                 with self._reading:
                     self._resize(0)
+            except lmdb.PanicError as error:  # from the begin: nothing was written
+                self._lose(error)
             except lmdb.Error as error:
-                raise self._unavailable(error) from error
+                raise self._failure(error) from error
 
     def _commit_once(self, calls: Sequence[CommitCall]) -> list[bool]:
         txn = self._env.begin(self._rows, write=True)
         try:
             numbers: dict[str, bytes] = {}
             results = [self._make(txn, call, numbers) for call in calls]
-            txn.commit()
+            self._finish(txn)
         except BaseException:
             with suppress(lmdb.Error):
                 txn.abort()
@@ -274,6 +312,16 @@ class LmdbEngine:
             self.deleting = True
         return results
 
+    def _finish(self, txn: lmdb.Transaction[bytes]) -> None:
+        """Commit; a failure that makes the environment unusable may have been made durable."""
+        try:
+            txn.commit()
+        except lmdb.Error as error:
+            if not self._is_fatal():
+                raise
+            self._lose(error)
+            raise OutcomeUnknown(self._what, str(error)) from error
+
     def _make(
         self, txn: lmdb.Transaction[bytes], call: CommitCall, numbers: dict[str, bytes]
     ) -> bool:
@@ -281,11 +329,11 @@ class LmdbEngine:
         if call.drop:
             numbers.pop(call.drop, None)
             return self._names.drop(txn, call.drop)
-        changes, update = call.changes, call.update
+        changes, update, get = call.changes, call.update, self._checks.get
         if update is not None:
             number = self._number(txn, update.space, numbers)
             values = [
-                None if number is None else txn.get(key_of(number, update.partition, sort))
+                None if number is None else get(txn, key_of(number, update.partition, sort))
                 for sort in update.sorts
             ]
             changes = decide_changes(update, values)
@@ -299,7 +347,7 @@ class LmdbEngine:
             if value is None:
                 txn.delete(key)
             else:
-                txn.put(key, value)
+                txn.put(key, seal(key, value))
             self._changes += 1
             if not self._changes % WAY_CHANGES:
                 give_way()
@@ -337,7 +385,7 @@ class LmdbEngine:
         try:
             before = self._env.info()["map_size"]
         except lmdb.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
         try:
             self._env.set_mapsize(size)
         except lmdb.Error as error:
@@ -359,8 +407,42 @@ class LmdbEngine:
             return False
         return True
 
+    def _is_fatal(self) -> bool:
+        """Whether the environment refuses everything, after a failed write of a meta page."""
+        try:
+            self._env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return False
+        return False
+
+    def _lose(self, error: lmdb.Error) -> None:
+        """Note that the environment is unusable, and open it again, for reads at first."""
+        self._recovery.lose(str(error))
+        with self._reading, suppress(Unavailable):
+            self._reopen()
+
+    def _recover(self) -> None:
+        """Test whether commits succeed again; `Unavailable` if not, or if it is not time to."""
+        recovery = self._recovery
+        if not recovery.begin_attempt():
+            raise Unavailable(self._what, recovery.why)
+        if self._broken:
+            with self._reading:
+                if self._broken:
+                    self._reopen()
+        try:
+            with self._env.begin(write=True) as txn:
+                self._names.probe(txn)
+        except lmdb.Error as error:
+            if self._is_fatal():
+                self._lose(error)
+            raise self._failure(error) from error
+        recovery.end()
+
     def _reopen(self, map_bytes: int = 0) -> None:
-        """Open an environment again that an exchange has closed. Hold the reading lock."""
+        """Open the environment again. Hold the reading lock; no transaction may be open."""
         if self._closed:
             raise Unavailable(self._what, "it was closed")
         self._broken = True
@@ -369,13 +451,18 @@ class LmdbEngine:
         try:
             env = self._env = self._open(map_bytes)
             self._rows = env.open_db(b"rows")
-            self._names = SpaceNames(env)
+            self._names = SpaceNames(env, self._checks)
         except (lmdb.Error, BadValue) as error:
-            raise Unavailable(self._what, f"it cannot be opened again ({error})") from error
+            detail = f"it cannot be opened again ({error})"
+            if self._recovery.why:
+                self._recovery.lose(detail)
+            raise Unavailable(self._what, detail) from error
         self._broken = False
 
     def _step(self) -> bool:
-        """Delete some rows of a dropped space; whether there are more."""
+        """Recover if need be, and delete some rows of a dropped space; whether there are more."""
+        if self._recovery.why:
+            self._recover()
         if not self.deleting:
             return False
         try:
@@ -389,7 +476,10 @@ class LmdbEngine:
         except lmdb.MapResizedError:
             with self._reading, suppress(Unavailable):
                 self._resize(0)
-        except lmdb.Error:
+        except lmdb.Error as error:
+            if self._is_fatal():
+                self._lose(error)
+                return True
             return False  # the next commit will tell it, and the next step tries again
         return self.deleting
 
@@ -414,11 +504,12 @@ class LmdbEngine:
         settings = self._settings
         try:
             os.makedirs(settings.folder, mode=0o700, exist_ok=True)
+            extend(settings.folder)
         except OSError as error:
             raise BadValue("lmdb.folder", settings.folder, f"give a folder: {error}") from error
         return lmdb.open(
             settings.folder,
-            map_size=max(settings.map_bytes, _size_of(settings.folder), map_bytes),
+            map_size=max(settings.map_bytes, size_of(settings.folder), map_bytes),
             max_dbs=3,
             max_readers=settings.readers_max,
             max_spare_txns=8,  # a snapshot that was given back is renewed, not made
@@ -429,8 +520,9 @@ class LmdbEngine:
 
     def _prepare(self) -> bool:
         """Settle the format; whether a drop was left unfinished."""
+        folder = self._settings.folder
         with self._env.begin(write=True) as txn:
-            self._names.check_format(txn, self._settings.folder)
+            self._names.check_format(txn, folder, created=was_created(folder))
             return self._names.next_dropped(txn) is not None
 
     def _disk_full(self, detail: str) -> bool:
@@ -442,64 +534,16 @@ class LmdbEngine:
             return disk.f_bavail * disk.f_frsize < FULL_BYTES
         return False
 
-    def _unavailable(self, error: lmdb.Error) -> Unavailable:
+    def _failure(self, error: lmdb.Error) -> SluicegateError:
         detail = str(error)
+        if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError)):
+            return self._damage.found(detail)
         if isinstance(error, lmdb.TxnFullError):
             detail += "; write less in one call"
         elif isinstance(error, lmdb.PanicError):
-            detail += "; an earlier sync failed: look after the disk, and start again"
+            detail += "; an earlier write failed: check the disk; the file is opened again"
         elif "No space left" in detail or "File too large" in detail or self._disk_full(detail):
             detail += "; the disk is full: make room on it, or drop what is not needed"
         elif "already open" in detail:
             detail += "; open it once in a process"
         return Unavailable(self._what, detail)
-
-
-def _size_of(folder: str) -> int:
-    """Of the file that is there: a map smaller than it would be refused."""
-    try:
-        return os.stat(os.path.join(folder, "data.mdb")).st_size
-    except OSError:
-        return 0
-
-
-def _page(
-    cursor: lmdb.Cursor[bytes],
-    low: bytes,
-    high: bytes,
-    reverse: bool,
-    prefix_bytes: int,
-    rows_max: int,
-    bytes_max: int,
-) -> EnginePage:
-    page_rows: list[tuple[bytes, bytes]] = []
-    size = 0
-    if low < high and (_below(cursor, high) if reverse else cursor.set_range(low)):
-        for key, value in cursor.iterprev() if reverse else cursor.iternext():
-            if not low <= key < high:
-                break
-            if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
-                return EnginePage(page_rows, True, len(page_rows), size)
-            page_rows.append((key[prefix_bytes:], value))
-            size += len(key) - prefix_bytes + len(value)
-    return EnginePage(page_rows, False, len(page_rows), size)
-
-
-def _below(cursor: lmdb.Cursor[bytes], high: bytes) -> bool:
-    """Set the cursor on the last key below `high`, if there is one."""
-    return cursor.prev() if cursor.set_range(high) else cursor.last()
-
-
-def _entries(cursor: lmdb.Cursor[bytes], start: bytes, high: bytes, rows_max: int) -> list[Entry]:
-    entries: list[Entry] = []
-    size = 0
-    if cursor.set_range(start):
-        for key, value in cursor.iternext():
-            if key >= high or (entries and size >= WALK_BYTES_MAX):
-                break
-            partition, sort = place_of(key)
-            entries.append((partition, sort, value))
-            size += len(value)
-            if len(entries) >= rows_max:
-                break
-    return entries

@@ -9,6 +9,10 @@ space has, lies what the engine must remember:
     0 next            the number that the next new space gets
     0 name + space    that space's number
 
+RocksDB verifies checksums itself. A row that fails them is `DataLoss`. After a failed write it
+refuses others for good; the outcome of that write is unknown. The database is opened again then,
+with a growing pause, and `health` reports the state meanwhile.
+
 A dropped space loses its name and all its rows in one batch, by a range: whatever has been written
 there costs nothing more, and its room comes back as files are compacted.
 """
@@ -20,13 +24,29 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, final
 
 import rocksdict
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.engine import (
+    Change,
+    EngineHealth,
+    EnginePage,
+    Entry,
+    KeyRange,
+    Place,
+    Update,
+)
+from sluicegate.contracts.errors import (
+    BadValue,
+    DataLoss,
+    OutcomeUnknown,
+    SluicegateError,
+    Unavailable,
+)
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
     WALK_BYTES_MAX,
@@ -39,7 +59,15 @@ from sluicegate.stores.engines.bounds import (
     decide_changes,
     swap_of,
 )
-from sluicegate.stores.engines.folders import check_backup_folder, check_owner
+from sluicegate.stores.engines.damage import DamageLog
+from sluicegate.stores.engines.folders import (
+    check_backup_folder,
+    check_not_emptied,
+    check_owner,
+    mark_created,
+    sync_folder,
+    was_created,
+)
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
 from sluicegate.stores.engines.lmdb.keys import (
     NUMBER_MAX,
@@ -49,12 +77,15 @@ from sluicegate.stores.engines.lmdb.keys import (
     place_of,
     prefix_of,
 )
+from sluicegate.stores.engines.recovery import Recovery
 from sluicegate.stores.engines.rocksdb.url import RocksSettings
 
 FORMAT: Final = 1
 _OWN: Final = number_bytes(0)
 _FORMAT_KEY: Final = _OWN + b"format"
 _NEXT_KEY: Final = _OWN + b"next"
+_PROBE_KEY: Final = _OWN + b"probe"  # written to test whether it takes writes
+_READ_ONLY: Final = rocksdict.AccessType.read_only(False)
 _NAME: Final = _OWN + b"name"
 _log: Final = logging.getLogger("sluicegate.kv")
 
@@ -85,12 +116,23 @@ class RocksEngine:
         self._closed = False
         self._write_options = rocksdict.WriteOptions()
         self._write_options.sync = settings.sync
+        self._damage = DamageLog("the engine rocksdb")
+        self._recovery = Recovery("the engine rocksdb")
+        # Held while this process reads, and while the database is opened again.
+        self._reading = threading.Lock()
         check_owner("rocksdb", settings.folder)
+        check_not_emptied("rocksdb", settings.folder, "CURRENT")
         self._db = self._open()
         self._check_format()
+        try:
+            mark_created(settings.folder, "rocksdb")
+        except OSError as error:
+            raise BadValue("rocksdb.folder", settings.folder, f"give a folder: {error}") from error
         self._next = int(self._db.get(_NEXT_KEY) or 1)
         self._numbers = self._read_names()
-        self.committer = GroupCommitter("the engine rocksdb", self._commit, settings.group)
+        self.committer = GroupCommitter(
+            "the engine rocksdb", self._commit, settings.group, step=self._step
+        )
         # Whoever opens it is told where it is; a caller's reply names no folder of this machine.
         self._what = "the engine rocksdb"
 
@@ -112,11 +154,12 @@ class RocksEngine:
         if number is None:
             return [None] * len(places)
         try:
-            if len(places) == 1:
-                return [self._db.get(key_of(number, *places[0]))]
-            values = self._db.get([key_of(number, *place) for place in places])
+            with self._reading:
+                if len(places) == 1:
+                    return [self._db.get(key_of(number, *places[0]))]
+                values = self._db.get([key_of(number, *place) for place in places])
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
         return list(values or ())
 
     def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
@@ -135,19 +178,20 @@ class RocksEngine:
         page_rows: list[tuple[bytes, bytes]] = []
         size = 0
         try:
-            rows = self._at_last(high) if reverse else self._at_first(low)
-            onward = rows.prev if reverse else rows.next
-            while rows.valid() and low <= (key := rows.key()) < high:
-                if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
-                    return EnginePage(page_rows, True, len(page_rows), size)
-                sort: bytes = key[len(prefix) :]
-                value: bytes = rows.value()
-                page_rows.append((sort, value))
-                size += len(sort) + len(value)
-                onward()
-            rows.status()  # raises if it ended because of an error
+            with self._reading:
+                rows = self._at_last(high) if reverse else self._at_first(low)
+                onward = rows.prev if reverse else rows.next
+                while rows.valid() and low <= (key := rows.key()) < high:
+                    if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                        return EnginePage(page_rows, True, len(page_rows), size)
+                    sort: bytes = key[len(prefix) :]
+                    value: bytes = rows.value()
+                    page_rows.append((sort, value))
+                    size += len(sort) + len(value)
+                    onward()
+                rows.status()  # raises if it ended because of an error
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
         return EnginePage(page_rows, False, len(page_rows), size)
 
     async def write(self, changes: Sequence[Change]) -> None:
@@ -185,19 +229,20 @@ class RocksEngine:
         entries: list[Entry] = []
         size = 0
         try:
-            rows = self._at_first(start)
-            while rows.valid() and len(entries) < rows_max and size < WALK_BYTES_MAX:
-                key = rows.key()
-                if not key.startswith(number):
-                    break
-                partition, sort = place_of(key)
-                value: bytes = rows.value()
-                entries.append((partition, sort, value))
-                size += len(value)
-                rows.next()
-            rows.status()
+            with self._reading:
+                rows = self._at_first(start)
+                while rows.valid() and len(entries) < rows_max and size < WALK_BYTES_MAX:
+                    key = rows.key()
+                    if not key.startswith(number):
+                        break
+                    partition, sort = place_of(key)
+                    value: bytes = rows.value()
+                    entries.append((partition, sort, value))
+                    size += len(value)
+                    rows.next()
+                rows.status()
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
         return entries
 
     async def drop(self, space: str) -> None:
@@ -225,10 +270,15 @@ class RocksEngine:
         self._closed = True
         await self.committer.close()
         try:
-            self._db.close()
+            with self._reading:
+                self._db.close()
         except Exception as error:  # what it could not write it cannot close
             # Nothing acknowledged is lost by that: it is in the log, which the next start reads.
-            _log.warning("closing: %s", self._unavailable(error))
+            _log.warning("closing: %s", self._failure(error))
+
+    def health(self) -> EngineHealth:
+        """Whether it can be used now, and how many reads have met damage."""
+        return EngineHealth(self.committer.fault or self._recovery.why, self._damage.count)
 
     # Reading.
 
@@ -259,15 +309,17 @@ class RocksEngine:
     # On the committer's thread.
 
     def _commit(self, calls: Sequence[CommitCall]) -> list[bool]:
+        if self._recovery.why:
+            self._recover()
         batch = _Batch(self._next)
         try:
             results = [self._make(batch, call) for call in calls]
-            if batch.rows.len():  # a sync for nothing would cost those who wait
-                self._db.write(batch.rows, self._write_options)
-        except (BadValue, Unavailable):
+        except SluicegateError:
             raise
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
+        if batch.rows.len():  # a sync for nothing would cost those who wait
+            self._write(batch)
         self._next = batch.next
         for space, number in batch.names.items():
             if number is None:
@@ -275,6 +327,52 @@ class RocksEngine:
             else:
                 self._numbers[space] = number
         return results
+
+    def _write(self, batch: _Batch) -> None:
+        """Write a batch; after a failure its record may be in the log, and others are refused."""
+        try:
+            self._db.write(batch.rows, self._write_options)
+        except Exception as error:
+            failure = self._failure(error)
+            if "No space left" in str(error):  # RocksDB itself goes on once there is room
+                raise failure from error
+            self._recovery.lose(failure.detail)
+            raise OutcomeUnknown(self._what, failure.detail) from error
+
+    def _step(self) -> bool:
+        """Recover if need be."""
+        if self._recovery.why:
+            self._recover()
+        return False
+
+    def _recover(self) -> None:
+        """Open the database again, and test that it takes writes; `Unavailable` if not."""
+        recovery = self._recovery
+        if not recovery.begin_attempt():
+            raise Unavailable(self._what, recovery.why)
+        with self._reading:
+            if self._closed:
+                raise Unavailable(self._what, "it was closed")
+            with suppress(Exception):  # what it could not write it cannot close
+                self._db.close()
+            try:
+                self._db = self._open()
+                self._db.put(_PROBE_KEY, b"", self._write_options)
+            except Exception as error:
+                self._open_to_read()
+                raise self._failure(error) from error
+            self._next = int(self._db.get(_NEXT_KEY) or 1)
+            self._numbers = self._read_names()
+        recovery.end()
+
+    def _open_to_read(self) -> None:
+        """Open it without a write, so that reads continue while the disk takes none."""
+        with suppress(Exception):
+            self._db.close()
+        with suppress(Exception):
+            self._db = rocksdict.Rdict(
+                self._settings.folder, self._options(), access_type=_READ_ONLY
+            )
 
     def _make(self, batch: _Batch, call: CommitCall) -> bool:
         if call.drop:
@@ -333,22 +431,26 @@ class RocksEngine:
 
     # Opening, and copying.
 
-    def _open(self) -> rocksdict.Rdict:
+    def _options(self) -> rocksdict.Options:
         settings = self._settings
         options = rocksdict.Options(raw_mode=True)
-        options.create_if_missing(True)
+        options.create_if_missing(not was_created(settings.folder))
         options.set_write_buffer_size(settings.buffer_bytes)
         options.set_max_open_files(settings.files_max)
         options.set_max_background_jobs(settings.jobs_max)
         options.set_keep_log_file_num(4)
         options.set_max_log_file_size(16 << 20)
+        return options
+
+    def _open(self) -> rocksdict.Rdict:
+        settings = self._settings
         try:
             os.makedirs(settings.folder, mode=0o700, exist_ok=True)
-            return rocksdict.Rdict(settings.folder, options)
+            return rocksdict.Rdict(settings.folder, self._options())
         except OSError as error:
             raise BadValue("rocksdb.folder", settings.folder, f"give a folder: {error}") from error
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
 
     def _check_format(self) -> None:
         text = self._db.get(_FORMAT_KEY)
@@ -385,17 +487,20 @@ class RocksEngine:
             rocksdict.Checkpoint(self._db).create_checkpoint(copy)
             os.chmod(copy, 0o700)
             os.rename(copy, folder)  # in the place of an empty one; never of one with something
-            _sync(parent)
+            mark_created(folder, "rocksdb")
+            sync_folder(parent)
             return sum(entry.stat().st_size for entry in os.scandir(folder))
         except OSError as error:
             raise BadValue("backup", folder, f"give an empty folder: {error}") from error
         except Exception as error:
-            raise self._unavailable(error) from error
+            raise self._failure(error) from error
         finally:
             if beside:
                 shutil.rmtree(beside, ignore_errors=True)
 
-    def _unavailable(self, error: Exception) -> Unavailable:
+    def _failure(self, error: Exception) -> DataLoss | Unavailable:
+        if str(error).startswith("Corruption"):
+            return self._damage.found("a checksum of RocksDB does not fit")
         detail = str(error).replace(f"{self._settings.folder.rstrip('/')}/", "")
         if "lock" in detail.lower():
             detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
@@ -404,14 +509,5 @@ class RocksEngine:
             room = f"{self._settings.buffer_bytes:,} bytes (buffer_bytes) or more"
             detail += f"; the disk is full: make room on it, {room}, and it goes on within seconds"
         elif "File too large" in detail:
-            detail += "; a file may not grow further: raise that bound, and start again"
+            detail += "; a file may not grow further: raise that bound, and it goes on"
         return Unavailable(self._what, detail)
-
-
-def _sync(folder: str) -> None:
-    """Have the names in it on disk."""
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
