@@ -27,7 +27,7 @@ from sluicegate.service.app import AnyApp, GrpcServices, Site
 from sluicegate.service.bounds import check_all_public, grpc_settings, listener_settings, tls_of
 from sluicegate.service.siblings import socket_of
 from sluicegate.service.status import WorkerStatus
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, gauge
 
 SIBLING_HOSTS: Final = frozenset({"localhost"})
 SOCKET_MODE: Final = 0o600
@@ -231,7 +231,13 @@ def _metrics_of(listener: Listener, app: str) -> Iterable[MetricFamily]:
         "slow": stats.sniff_timeouts,
         "idle": stats.idle_timeouts,
         "not_reading": stats.not_reading,
+        "memory": stats.over_owed,
     }
+    yield gauge(
+        f"sluicegate_{app}_owed_bytes",
+        "Bytes of unsent replies and unread input that connections hold.",
+        listener.owed_bytes(),
+    )
     yield MetricFamily(
         f"sluicegate_{app}_connections_ended",
         "counter",

@@ -200,6 +200,11 @@ class GrpcCalls:
         return backlog >= self._settings.h2.backlog_bytes_max >> 1
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of requests and responses that are here."""
+        return self.h2.held_bytes + self._partial_bytes
+
+    @property
     def work_waits(self) -> bool:
         """Whether there is more to do than a portion allowed."""
         return self.h2.waiting or (bool(self._line) and not self.full)

@@ -267,6 +267,14 @@ class HttpProtocol:
         """Return how many requests have no reply, one that is only beginning included."""
         return len(self._exchanges) + (self._head.coming or self._has_unparsed())
 
+    def held_bytes(self) -> int:
+        """Return the bytes of input that is not worked on, and of bodies that wait."""
+        size = len(self._unparsed) - min(self._parsed_to, len(self._unparsed))
+        size += len(self._after_switch) + self._head.bytes * self._head.coming
+        for exchange in self._exchanges:
+            size += exchange.held_bytes
+        return size
+
     def drain(self) -> None:
         """Answer what is under way, announce the end, close."""
         self._draining = True

@@ -212,6 +212,10 @@ class RespProtocol:
         """Replies that are owed."""
         return len(self._out) + len(self._pending)
 
+    def held_bytes(self) -> int:
+        """Return the bytes of commands that have not run, and of replies that wait."""
+        return self._reader.held_bytes + self._pending_bytes
+
     def drain(self) -> None:
         """Take nothing more, answer what was taken, close."""
         self._ended = True

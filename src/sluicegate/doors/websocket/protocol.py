@@ -245,6 +245,13 @@ class WebSocketProtocol(asyncio.Protocol):
         """Return how much is asked for and not answered."""
         return 0 if self._ending else self._session.under_way()
 
+    def held_bytes(self) -> int:
+        """Return the bytes of input that is not worked on, and of frames that leave soon."""
+        size = len(self._unparsed) - self._at if self._unparsed else 0
+        if self._message is not None:
+            size += len(self._message)
+        return size + sum(len(one) for one in self._out)
+
     def drain(self) -> None:
         """Answer what is under way, say goodbye, close."""
         self._draining = True
