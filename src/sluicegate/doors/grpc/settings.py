@@ -19,6 +19,7 @@ class GrpcSettings:
     open_message_bytes_max: int = 1_024  # to a method that anybody may call, as health
     open_streams_max: int = 64  # of such calls that have begun and not ended, a connection
     partial_bytes_max: int = 16 << 20  # of requests that wait to come whole or to be answered
+    reply_bytes_max: int = 32 << 20  # of one message; a longer one is an error
     backlog_bytes_max: int = 256 << 20  # of responses that no peer has taken, all connections
     # Portions of work, as `h2` bounds one: of one connection in a turn of the loop, then of all
     # together, in so much time. The rest waits for the next.
@@ -40,6 +41,7 @@ class GrpcSettings:
             ("open_message_bytes_max", 64, 1 << 20),
             ("open_streams_max", 1, 1 << 20),
             ("partial_bytes_max", 1_024, 1 << 32),
+            ("reply_bytes_max", 1_024, 1 << 30),
             ("backlog_bytes_max", 1 << 20, 1 << 40),
             ("connection_portions_max", 1, 100_000),
             ("turn_portions_max", 1, 100_000),

@@ -26,6 +26,7 @@ import httptools
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.http.cors import Cors
@@ -763,6 +764,7 @@ class HttpProtocol:
         self._readable = asyncio.Event()
         try:
             async for piece in pieces:
+                _check_piece(piece, self._settings.piece_bytes_max)
                 self._out.append(piece)
                 self._flush()
                 while self._blocked:
@@ -823,6 +825,13 @@ class HttpProtocol:
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+
+def _check_piece(piece: bytes, bytes_max: int) -> None:
+    """Raise for a piece of a reply that is too long."""
+    if len(piece) > bytes_max:
+        remedy = f"send at most {bytes_max:,} at a time (http.piece_bytes_max)"
+        raise BadValue("piece", f"{len(piece):,} bytes", remedy)
 
 
 def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> HttpReply:

@@ -21,6 +21,8 @@ class WebSocketSettings:
     bytes_per_s: int = ranged(1 << 20, 1_024, 2**30)
     # Asked for and not answered yet. Beyond, the connection is read later.
     under_way_max: int = ranged(256, 1, 1_000_000)
+    # Of what is sent at once. More is an error of ours, and ends the connection.
+    reply_bytes_max: int = ranged(4 << 20, 1_024, 2**30)
     # Written and not taken by the client. Beyond, its session is asked for nothing more.
     unread_bytes_max: int = ranged(64 * 1024, 1_024, 2**30)
     heartbeat_s: float = ranged(15.0, 0.01, 3_600)  # a client that is silent so long is pinged
