@@ -21,9 +21,10 @@ class GrpcSettings:
     partial_bytes_max: int = 16 << 20  # of requests that wait to come whole or to be answered
     reply_bytes_max: int = 32 << 20  # of one message; a longer one is an error
     backlog_bytes_max: int = 256 << 20  # of responses that no peer has taken, all connections
-    # Portions of work, as `h2` bounds one: of one connection in a turn of the loop, then of all
-    # together, in so much time. The rest waits for the next.
-    connection_portions_max: int = 16
+    # Portions of work in a turn of the loop (`h2` bounds a portion): of one connection, then of all
+    # connections, and the time of a turn. The rest waits for the next turn. One connection has 64
+    # calls: about as many as redis-server takes from one read of a client.
+    connection_portions_max: int = 4
     turn_portions_max: int = 64
     turn_us_max: int = 1_000
     call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
