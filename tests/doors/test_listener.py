@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import ClassVar, cast
@@ -18,7 +19,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.doors.binding import Address, address_of, bind, check_public, is_private, why_not
 from sluicegate.doors.listener import Language, Listener, ListenerSettings, new_loop
 from sluicegate.doors.sniff import PREFACE
-from tests.doors.listening import LOOPS, Caller, hall, reset, run, until
+from tests.doors.listening import LOOPS, Caller, Hall, hall, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
@@ -350,6 +351,10 @@ def test_long_reply_of_slow_reader_is_not_cut(loop: str) -> None:
     run(story, loop)
 
 
+def has_made(here: Hall, count: int) -> bool:
+    return len(here.made) == count
+
+
 @both
 def test_listener_over_its_bytes_ends_the_largest(loop: str) -> None:
     async def story() -> None:
@@ -358,12 +363,18 @@ def test_listener_over_its_bytes_ends_the_largest(loop: str) -> None:
             callers = []
             for number, size in enumerate(sizes):
                 callers.append(await here.call(FIRST_BYTES[Language.RESP]))
-                await until(lambda number=number: len(here.made) == number + 1)
+                await until(partial(has_made, here, number + 1))
                 here.made[number].transport.write(b"x" * size)
             await until(lambda: here.listener.stats().open == 2)
             assert [one.lost for one in here.made] == [0, 1, 0]
             assert here.listener.stats().over_owed == 1
             assert here.listener.owed_bytes() <= 24_000_000
+            callers.append(await here.call(FIRST_BYTES[Language.RESP]))
+            await until(partial(has_made, here, 4))
+            here.made[3].transport.write(b"x" * 40_000_000)  # the largest is the one that writes
+            await until(lambda: here.listener.stats().over_owed == 2)
+            await until(lambda: here.listener.stats().open == 2)
+            assert [one.lost for one in here.made] == [0, 1, 0, 1]
             for caller in callers:
                 await caller.leave()
             await until(lambda: here.listener.stats().open == 0)

@@ -7,8 +7,9 @@ A row that is new is walked too, and fails here if nothing bounds its reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from sluicegate.doors.http.rules.handler import RulesHttp
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
 from sluicegate.doors.resp.protocol import RespDoor
-from sluicegate.doors.resp.session import Command, Reply
+from sluicegate.doors.resp.session import Command, Reply, Run
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.listeners import Listeners
@@ -69,7 +70,7 @@ APPS: Final[dict[str, tuple[Any, Any, Callable[[Path], list[str]]]]] = {
 
 @asynccontextmanager
 async def opened(name: str, folder: Path) -> AsyncIterator[Listeners]:
-    """The doors of an app, as they are served; the app itself is not started."""
+    """Open the doors of an app on a free port; the app itself is not started."""
     kind, settings, words = APPS[name]
     app = kind(settings_from(settings, "--listen", "127.0.0.1:0", *words(folder)))
     made = Listeners(app)
@@ -100,6 +101,17 @@ def test_route_with_too_long_reply_sends_error(name: str, tmp_path: Path) -> Non
             return
         async with opened(name, tmp_path) as listeners:
             await walk_routes(handler_of(listeners))
+
+    run(story)
+
+
+def test_listener_bound_has_room_for_all_request_bodies(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened("images", tmp_path) as listeners:
+            assert listeners._http is not None
+            assert listeners._public is not None
+            bodies = listeners._http.settings.bodies_bytes_max
+            assert listeners._public.settings.owed_bytes_max == bodies + (1 << 30)
 
     run(story)
 
@@ -150,14 +162,18 @@ async def walk_commands(door: RespDoor) -> None:
     rows = door._shared.table.rows
     assert len(rows) > 10
     for late in (False, True):
-        door.wrap_commands(lambda row, late=late: row.with_run(long_reply(bound, late)))
+        door.wrap_commands(partial(with_run, long_reply(bound, late)))
         for row in rows:
             said = await reply_to(door, row)
             assert said.startswith(b"-ERR the reply is longer"), (row.name, said[:40])
 
 
-def long_reply(bound: int, late: bool) -> Callable[..., bytes | Awaitable[Reply]]:
-    """What runs a command and replies with one byte more than may be."""
+def with_run(run_it: Run, row: Command) -> Command:
+    return row.with_run(run_it)
+
+
+def long_reply(bound: int, late: bool) -> Run:
+    """Return a run of a command whose reply is one byte longer than the bound."""
 
     async def later() -> Reply:
         await asyncio.sleep(0)

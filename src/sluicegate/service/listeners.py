@@ -19,7 +19,7 @@ from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.listener import Listener, PeerInfo, ProtocolFactory
-from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.listener_settings import OWED_BYTES_MAX, ListenerSettings
 from sluicegate.doors.sniff import Language
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.access_file import ReloadedAccess
@@ -75,6 +75,9 @@ class Listeners:
             protocols[Language.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
         self._http = self._http_door(self._access, hosts, alone=False)
         protocols[Language.HTTP1] = self._http
+        # Bodies have a bound of their own, beyond which a request is rejected and not cut.
+        most = bounds.owed_bytes_max + self._http.settings.bodies_bytes_max
+        bounds = replace(bounds, owed_bytes_max=min(most, OWED_BYTES_MAX))
         self._public = Listener(sockets, protocols, settings=bounds, tls=self._tls)
         self._public.start()
         self._bound = [str(one) for one in bound]

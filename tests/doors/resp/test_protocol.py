@@ -159,7 +159,7 @@ def test_awaited_replies_count_by_the_length_of_earlier_ones() -> None:
             answered = place + 1
             # Then as its 64 KiB; those that ran before are answered first.
             assert len(owed) <= max(32, answered + 16)
-        assert len(talk.wire.output) == 100 * (64 << 10)  # none is lost
+        assert len(talk.wire.output) == 100 * (64 << 10)  # every reply arrives
         assert talk.protocol.held_bytes() == 0
         talk.lose()
 

@@ -53,7 +53,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.usage import UsageMeter, UsageWarning
 
-READ_BYTES: Final = 1 << 20  # of a page of history; after so many of them no more are
+READ_BYTES: Final = 1 << 20  # of a page of history, and one more message
 _SECOND_US: Final = 1_000_000
 _DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
 HOME_RETRY_US: Final = 1_000_000

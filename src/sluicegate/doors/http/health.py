@@ -10,7 +10,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply, problem, render_reply
 from sluicegate.doors.http.routes import Route, RouteResponse
 
-# What siblings and our commands read of one another, at most.
+# The longest response that another worker or a command of ours reads.
 STATE_BYTES_MAX: Final = 64 << 20
 METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 

@@ -271,7 +271,9 @@ class HttpProtocol:
     def held_bytes(self) -> int:
         """Return the bytes of input that is not worked on, and of bodies that wait."""
         size = len(self._unparsed) - min(self._parsed_to, len(self._unparsed))
-        size += len(self._after_switch) + self._head.bytes * self._head.coming
+        size += len(self._after_switch)
+        if self._head.coming:
+            size += self._head.bytes
         for exchange in self._exchanges:
             size += exchange.held_bytes
         return size

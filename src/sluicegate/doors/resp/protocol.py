@@ -42,8 +42,8 @@ _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
 _NO_ACCESS: Final = error_line("NOAUTH Access was revoked or has expired.")
 _NO_NAME: Final = error_line("NOAUTH Authentication required, and it took too long.")
 _TOO_LONG: Final = error_line("ERR the reply is longer than resp.reply_bytes_max; ask for less")
-_LENGTHS_SHIFT: Final = 3  # of a reply that is shorter than those before, an eighth is believed
-_FIRST_SHIFT: Final = 5  # before one has come, each counts as this part of the longest
+_LENGTHS_SHIFT: Final = 3  # a shorter reply lowers the expected length by an eighth
+_FIRST_SHIFT: Final = 5  # before the first reply, 1/32 of the bound
 _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are owed")
 
 
@@ -132,7 +132,7 @@ class RespProtocol:
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
         self._reply_bytes_max = settings.reply_bytes_max
-        self._reply_bytes = settings.reply_bytes_max >> _FIRST_SHIFT  # of one that is awaited
+        self._reply_bytes = settings.reply_bytes_max >> _FIRST_SHIFT  # expected, of an awaited one
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn

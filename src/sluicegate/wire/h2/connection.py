@@ -189,7 +189,7 @@ class H2Connection:
 
     @property
     def held_bytes(self) -> int:
-        """What is here of both sides: input that was not acted on, and what is not taken yet."""
+        """Bytes of unprocessed input and of output that the transport does not have yet."""
         return self._have + self.out_bytes + self._queued_bytes
 
     def has_room(self, size: int) -> bool:
