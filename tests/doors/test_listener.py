@@ -356,7 +356,7 @@ def has_made(here: Hall, count: int) -> bool:
 
 
 @both
-def test_listener_over_its_bytes_ends_the_largest(loop: str) -> None:
+def test_listener_over_its_bytes_ends_largest(loop: str) -> None:
     async def story() -> None:
         async with hall(owed_bytes_max=24_000_000, look_s=60) as here:
             sizes = (9_000_000, 16_000_000, 12_000_000)
@@ -384,7 +384,7 @@ def test_listener_over_its_bytes_ends_the_largest(loop: str) -> None:
 
 
 @both
-def test_input_that_a_protocol_holds_counts_as_owed(loop: str) -> None:
+def test_input_held_by_protocol_counts_as_owed(loop: str) -> None:
     async def story() -> None:
         async with hall(owed_bytes_max=1 << 20, look_s=0.01) as here:
             caller = await here.call(FIRST_BYTES[Language.RESP])

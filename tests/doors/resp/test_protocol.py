@@ -138,7 +138,7 @@ def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() 
     run(story())
 
 
-def test_awaited_replies_count_by_the_length_of_earlier_ones() -> None:
+def test_awaited_replies_count_by_length_of_earlier_ones() -> None:
     """A pipeline of long replies: few commands run before the first of them leave."""
 
     async def story() -> None:
