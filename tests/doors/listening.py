@@ -53,6 +53,7 @@ class Echo(asyncio.Protocol):
         self.lost = 0
         self.drains = 0
         self.busy = 0
+        self.held = 0
         self.ticks = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,6 +76,9 @@ class Echo(asyncio.Protocol):
 
     def under_way(self) -> int:
         return self.busy
+
+    def held_bytes(self) -> int:
+        return self.held
 
     def tick(self, now_s: float) -> None:
         self.ticks += 1

@@ -70,6 +70,9 @@ class Owner:
     def forget(self, connection: AcceptedConnection) -> None:
         raise AssertionError
 
+    def count_owed(self, connection: AcceptedConnection) -> None:
+        """It sums nothing."""
+
 
 def connected() -> tuple[Owner, AcceptedConnection, Wire]:
     owner, wire = Owner(), Wire()

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import ClassVar, cast
@@ -18,7 +19,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.doors.binding import Address, address_of, bind, check_public, is_private, why_not
 from sluicegate.doors.listener import Language, Listener, ListenerSettings, new_loop
 from sluicegate.doors.sniff import PREFACE
-from tests.doors.listening import LOOPS, Caller, hall, reset, run, until
+from tests.doors.listening import LOOPS, Caller, Hall, hall, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
@@ -318,9 +319,83 @@ def test_who_leaves_too_much_unread_is_dropped_at_once(loop: str) -> None:
         async with hall(**bounds) as here:
             caller = await here.call(FIRST_BYTES[Language.RESP])
             await until(lambda: len(here.made) == 1)
-            here.made[0].transport.write(b"x" * 12_000_000)
+            for _ in range(2):  # one reply may be longer than the bound, but nothing behind it
+                here.made[0].transport.write(b"x" * 12_000_000)
             await until(lambda: here.listener.stats().open == 0)
             assert here.listener.stats().not_reading == 1
+            await caller.leave()
+
+    run(story, loop)
+
+
+@both
+def test_long_reply_of_slow_reader_is_not_cut(loop: str) -> None:
+    async def story() -> None:
+        async with hall(write_backlog_bytes_max=100_000, look_s=0.01) as here:
+            caller = await here.call(FIRST_BYTES[Language.RESP])
+            await until(lambda: len(here.made) == 1)
+            looks = here.made[0].ticks
+            here.made[0].transport.write(b"x" * 12_000_000)
+            assert here.listener.owed_bytes() > 100_000
+            other = await here.call(FIRST_BYTES[Language.RESP])
+            await until(lambda: len(here.made) == 2 and here.made[1].ticks > looks + 10)
+            caller.writer.write(b"more")
+            rest = 12_000_000
+            while rest > 0:
+                rest -= len(await caller.reader.read(1 << 20))
+            assert here.listener.stats().not_reading == 0
+            await until(lambda: here.listener.owed_bytes() == 0)
+            await caller.leave()
+            await other.leave()
+
+    run(story, loop)
+
+
+def has_made(here: Hall, count: int) -> bool:
+    return len(here.made) == count
+
+
+@both
+def test_listener_over_its_bytes_ends_largest(loop: str) -> None:
+    async def story() -> None:
+        async with hall(owed_bytes_max=24_000_000, look_s=60) as here:
+            sizes = (9_000_000, 16_000_000, 12_000_000)
+            callers = []
+            for number, size in enumerate(sizes):
+                callers.append(await here.call(FIRST_BYTES[Language.RESP]))
+                await until(partial(has_made, here, number + 1))
+                here.made[number].transport.write(b"x" * size)
+            await until(lambda: here.listener.stats().open == 2)
+            assert [one.lost for one in here.made] == [0, 1, 0]
+            assert here.listener.stats().over_owed == 1
+            assert here.listener.owed_bytes() <= 24_000_000
+            callers.append(await here.call(FIRST_BYTES[Language.RESP]))
+            await until(partial(has_made, here, 4))
+            here.made[3].transport.write(b"x" * 40_000_000)  # the largest is the one that writes
+            await until(lambda: here.listener.stats().over_owed == 2)
+            await until(lambda: here.listener.stats().open == 2)
+            assert [one.lost for one in here.made] == [0, 1, 0, 1]
+            for caller in callers:
+                await caller.leave()
+            await until(lambda: here.listener.stats().open == 0)
+            assert here.listener.owed_bytes() == 0
+
+    run(story, loop)
+
+
+@both
+def test_input_held_by_protocol_counts_as_owed(loop: str) -> None:
+    async def story() -> None:
+        async with hall(owed_bytes_max=1 << 20, look_s=0.01) as here:
+            caller = await here.call(FIRST_BYTES[Language.RESP])
+            await until(lambda: len(here.made) == 1)
+            here.made[0].held = 1 << 19
+            await until(lambda: here.listener.owed_bytes() >= 1 << 19)
+            assert here.listener.stats().open == 1
+            here.made[0].held = 1 << 21
+            caller.writer.write(b"more")
+            await until(lambda: here.listener.stats().over_owed == 1)
+            await until(lambda: here.listener.stats().open == 0)
             await caller.leave()
 
     run(story, loop)
@@ -332,7 +407,8 @@ def test_who_asks_on_and_reads_nothing_is_found_without_a_look(loop: str) -> Non
         async with hall(write_backlog_bytes_max=100_000, look_s=60) as here:
             caller = await here.call(FIRST_BYTES[Language.RESP])
             await until(lambda: len(here.made) == 1)
-            here.made[0].transport.write(b"x" * 12_000_000)
+            for _ in range(2):
+                here.made[0].transport.write(b"x" * 12_000_000)
             caller.writer.write(b"more")
             await until(lambda: here.listener.stats().not_reading == 1)
             await caller.leave()

@@ -9,6 +9,7 @@ A protocol may offer more than asyncio asks for, and each is used if it is there
 
     drain()         finish what is under way, take nothing new, close
     under_way()     how much is; while it is not 0 the connection is not idle
+    held_bytes()    input that it keeps, and replies that the transport does not have yet
     tick(now_s)     called every `look_s`, for the protocol's own time-outs; the loop's time
     check_callers(reloaded)
                     end what is open for callers whose access has ended (`Identity.ended`); called
@@ -60,6 +61,7 @@ class ListenerCounts:
         "faults",
         "idle_timeouts",
         "not_reading",
+        "over_owed",
         "proxy_faults",
         "refused_full",
         "refused_kind",
@@ -84,6 +86,7 @@ class ListenerCounts:
         self.sniff_timeouts = 0
         self.idle_timeouts = 0
         self.not_reading = 0
+        self.over_owed = 0
         self.faults = 0
         self.served = dict.fromkeys(Language, 0)
 
@@ -111,12 +114,16 @@ class _Owner(Protocol):
         """Remove a connection that was lost."""
         ...
 
+    def count_owed(self, connection: AcceptedConnection) -> None:
+        """Count again what a connection holds."""
+        ...
+
 
 def _do_nothing(*_: object) -> None:
     return
 
 
-def _no_work() -> int:
+def _nothing() -> int:
     return 0
 
 
@@ -132,10 +139,12 @@ class AcceptedConnection:
     """
 
     __slots__ = (
+        "_aborted",
         "_check_callers",
         "_drain",
         "_forward",
         "_head",
+        "_held_bytes",
         "_inner",
         "_lost",
         "_owner",
@@ -143,10 +152,12 @@ class AcceptedConnection:
         "_tick",
         "_under_way",
         "_unread",
+        "_unread_max",
         "active",
         "address",
         "closing_at_s",
         "counted_as",
+        "counted_bytes",
         "ending",
         "kind",
         "on_lost",
@@ -163,6 +174,7 @@ class AcceptedConnection:
     ) -> None:
         self._owner = owner
         self.counted_as = ""  # the address that it is one of the connections of
+        self.counted_bytes = 0  # of `owed_bytes`, in the sum of its listener
         self.address = address
         self.reserved = reserved
         self.peer = PeerInfo(host, port, address, reserved=reserved)
@@ -177,12 +189,15 @@ class AcceptedConnection:
         self._head = b""
         self._inner: asyncio.Protocol | None = None
         self._lost = False
+        self._aborted = False
         self._stalled = False
         self._unread = 0
+        self._unread_max = 0
         self.on_lost: Callable[[], object] = _do_nothing
         self._forward: Callable[[bytes], object] = _do_nothing
         self._drain: Callable[[], object] = _do_nothing
-        self._under_way: Callable[[], int] = _no_work
+        self._under_way: Callable[[], int] = _nothing
+        self._held_bytes: Callable[[], int] = _nothing
         self._tick: Callable[[float], object] = _do_nothing
         self._check_callers: Callable[[bool], bool] = _no_callers
 
@@ -232,8 +247,11 @@ class AcceptedConnection:
         self._stalled = True
         self.stalled_since_s = self._owner.now_s()
         self._unread = self._backlog()
+        # One reply may be longer than the bound. The protocol writes no other one now.
+        self._unread_max = max(self._unread, self._owner.settings.write_backlog_bytes_max)
         if self._inner is not None:
             self._inner.pause_writing()
+        self._owner.count_owed(self)
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -241,6 +259,7 @@ class AcceptedConnection:
         self.stalled_since_s = _NEVER
         if self._inner is not None:
             self._inner.resume_writing()
+        self._owner.count_owed(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone: nothing more is told to anybody about it."""
@@ -249,7 +268,7 @@ class AcceptedConnection:
         self._owner.forget(self)
         self.on_lost()
         self._forward = self._drain = self._tick = _do_nothing
-        self._under_way = _no_work
+        self._under_way = self._held_bytes = _nothing
         self._check_callers = _no_callers
         if inner is not None:
             try:
@@ -286,7 +305,14 @@ class AcceptedConnection:
     def abort(self) -> None:
         """End it now."""
         if self.transport is not None:
+            self._aborted = True
             self.transport.abort()
+
+    def owed_bytes(self) -> int:
+        """Return the bytes it holds: unsent replies, and input that is not worked on."""
+        if self._lost or self._aborted:
+            return 0
+        return self._backlog() + len(self._head) + self._held_bytes()
 
     def check_callers(self, *, reloaded: bool) -> None:
         """End what is open for callers whose access has ended."""
@@ -301,6 +327,8 @@ class AcceptedConnection:
     def sweep(self, now_s: float) -> None:
         """Check its bounds in time, and the backlog."""
         self.check_callers(reloaded=False)
+        if self.active or self.counted_bytes:
+            self._owner.count_owed(self)
         transport = self.transport
         if transport is None or self._lost:
             return
@@ -345,7 +373,7 @@ class AcceptedConnection:
             self.abort()
 
     def _over_backlog(self) -> bool:
-        if self._backlog() <= self._owner.settings.write_backlog_bytes_max:
+        if self._backlog() <= self._unread_max:
             return False
         self._owner.counts.not_reading += 1
         self.abort()
@@ -388,7 +416,8 @@ class AcceptedConnection:
         offered = cast("Any", inner)
         self._forward = inner.data_received
         self._drain = getattr(offered, "drain", _do_nothing)
-        self._under_way = getattr(offered, "under_way", _no_work)
+        self._under_way = getattr(offered, "under_way", _nothing)
+        self._held_bytes = getattr(offered, "held_bytes", _nothing)
         self._tick = getattr(offered, "tick", _do_nothing)
         self._check_callers = getattr(offered, "check_callers", _no_callers)
         self._inner = inner

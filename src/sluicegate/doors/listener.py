@@ -75,6 +75,7 @@ class ListenerStats(NamedTuple):
     sniff_timeouts: int
     idle_timeouts: int
     not_reading: int
+    over_owed: int
     faults: int
 
 
@@ -113,6 +114,7 @@ class Listener:
         self._connections: set[AcceptedConnection] = set()
         self._by_host: dict[str, int] = {}
         self._reserved_open = 0
+        self._counted_bytes = 0  # of what connections hold, as they were last looked at
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweep_handle: asyncio.Handle | None = None
@@ -173,8 +175,13 @@ class Listener:
             sniff_timeouts=counts.sniff_timeouts,
             idle_timeouts=counts.idle_timeouts,
             not_reading=counts.not_reading,
+            over_owed=counts.over_owed,
             faults=counts.faults,
         )
+
+    def owed_bytes(self) -> int:
+        """Return the bytes that all connections hold: unsent replies and unread input."""
+        return sum(one.owed_bytes() for one in self._connections)
 
     def open_connections(self) -> Sequence[tuple[PeerInfo, Language | None]]:
         """Who is connected, and in what language; None as long as it is not known."""
@@ -249,6 +256,8 @@ class Listener:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
+        self._counted_bytes -= connection.counted_bytes
+        connection.counted_bytes = 0
         if connection.reserved:
             self._reserved_open -= 1
         elif connection.counted_as:
@@ -259,6 +268,26 @@ class Listener:
                 del self._by_host[connection.counted_as]
         if not self._connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
+
+    def count_owed(self, connection: AcceptedConnection) -> None:
+        """Count again what a connection holds. Beyond the most, the largest are ended.
+
+        A client that reads what it asks for holds next to nothing here, and none that does not read
+        is read from. So nothing is left to stop, and only an end gives memory back.
+        """
+        if connection not in self._connections:
+            return
+        held = connection.owed_bytes()
+        self._counted_bytes += held - connection.counted_bytes
+        connection.counted_bytes = held
+        while self._counted_bytes > self.settings.owed_bytes_max:
+            largest = max(self._connections, key=_counted_bytes)
+            if largest.counted_bytes == 0:
+                break
+            self.counts.over_owed += 1
+            largest.abort()
+            self._counted_bytes -= largest.counted_bytes
+            largest.counted_bytes = 0
 
     # Accepting.
 
@@ -460,6 +489,10 @@ def _is_in(host: str, networks: Sequence[Network]) -> bool:
         return False
     address = ip_address(address_in(host, 128))
     return any(address in network for network in networks)
+
+
+def _counted_bytes(connection: AcceptedConnection) -> int:
+    return connection.counted_bytes
 
 
 def _settle(readable: asyncio.Future[None]) -> None:

@@ -11,6 +11,7 @@ from sluicegate.policies.settings import check_ranges
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
+OWED_BYTES_MAX: Final = 1 << 40
 _DAY_S: Final = 86_400.0
 
 
@@ -39,9 +40,12 @@ class ListenerSettings:
     tls_shutdown_timeout_s: float = ranged(2.0, 0.01, _DAY_S)
     # Nothing read, and nothing under way.
     idle_timeout_s: float = ranged(3_600.0, 0.01, _DAY_S)
-    # What a client may leave unread, and for how long it may take none of it.
+    # Bytes that a client may leave unread, besides one reply, and how long it may read nothing.
     write_backlog_bytes_max: int = ranged(4 * 1024 * 1024, 64 * 1024, 2**31)
     write_stall_s_max: float = ranged(30.0, 0.01, _DAY_S)
+    # Of all connections together: replies that are not sent, and input that is not worked on.
+    # Beyond, those that hold the most are ended.
+    owed_bytes_max: int = ranged(1 << 30, 1 << 20, OWED_BYTES_MAX)
     # How often connections are looked at for the bounds above.
     look_s: float = ranged(0.5, 0.01, _DAY_S)
     # Connections waiting to be accepted; accepted in one turn of the loop; the pause when the

@@ -19,7 +19,7 @@ from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.listener import Listener, PeerInfo, ProtocolFactory
-from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.listener_settings import OWED_BYTES_MAX, ListenerSettings
 from sluicegate.doors.sniff import Language
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.access_file import ReloadedAccess
@@ -27,7 +27,7 @@ from sluicegate.service.app import AnyApp, GrpcServices, Site
 from sluicegate.service.bounds import check_all_public, grpc_settings, listener_settings, tls_of
 from sluicegate.service.siblings import socket_of
 from sluicegate.service.status import WorkerStatus
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, gauge
 
 SIBLING_HOSTS: Final = frozenset({"localhost"})
 SOCKET_MODE: Final = 0o600
@@ -75,6 +75,9 @@ class Listeners:
             protocols[Language.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
         self._http = self._http_door(self._access, hosts, alone=False)
         protocols[Language.HTTP1] = self._http
+        # Bodies have a bound of their own, beyond which a request is rejected and not cut.
+        most = bounds.owed_bytes_max + self._http.settings.bodies_bytes_max
+        bounds = replace(bounds, owed_bytes_max=min(most, OWED_BYTES_MAX))
         self._public = Listener(sockets, protocols, settings=bounds, tls=self._tls)
         self._public.start()
         self._bound = [str(one) for one in bound]
@@ -232,7 +235,13 @@ def _metrics_of(listener: Listener, app: str) -> Iterable[MetricFamily]:
         "slow": stats.sniff_timeouts,
         "idle": stats.idle_timeouts,
         "not_reading": stats.not_reading,
+        "memory": stats.over_owed,
     }
+    yield gauge(
+        f"sluicegate_{app}_owed_bytes",
+        "Bytes of unsent replies and unread input that connections hold.",
+        listener.owed_bytes(),
+    )
     yield MetricFamily(
         f"sluicegate_{app}_connections_ended",
         "counter",

@@ -219,6 +219,13 @@ class CommandReader:
         return len(self._data) - self._at + len(self._gathered)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that were fed, of commands that have not come whole or were not returned."""
+        if self._left == 0:
+            return self.unread
+        return self.unread + self._size - max(self._wanted, 0)
+
+    @property
     def partial(self) -> bool:
         """Whether a command has begun and not come whole."""
         return self._left > 0 or self._at < len(self._data)

@@ -15,6 +15,7 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.session import Session
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.wire.resp import command
 from tests.doors.resp.service import Service, Tokens
@@ -115,7 +116,8 @@ def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
 def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() -> None:
     async def story() -> None:
         service = Slow()
-        talk = Talk(door_of(service, replies_bytes_max=2 * len(encode_throttle(0))))
+        size = len(encode_throttle(0))
+        talk = Talk(door_of(service, replies_bytes_max=3 * size, reply_bytes_max=1_024))
         talk.say(ASK * 3)
         for place in (1, 2):
             service.response(place)
@@ -131,6 +133,34 @@ def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() 
         service.response(3)
         await turns()
         assert talk.wire.output == encode_throttle(0) * 4
+        talk.lose()
+
+    run(story())
+
+
+def test_awaited_replies_count_by_length_of_earlier_ones() -> None:
+    """A pipeline of long replies: few commands run before the first of them leave."""
+
+    async def story() -> None:
+        owed: list[asyncio.Future[bytes]] = []
+
+        def run_later(_session: Session, _parts: list[bytes]) -> asyncio.Future[bytes]:
+            owed.append(asyncio.get_running_loop().create_future())
+            return owed[-1]
+
+        door = door_of(replies_bytes_max=1 << 20)
+        door.wrap_commands(lambda row: row.with_run(run_later))
+        talk = Talk(door)
+        talk.say(PING * 100)
+        assert len(owed) == 32  # before the first reply, each counts as 32 KiB
+        for place in range(100):
+            owed[place].set_result(bytes(64 << 10))
+            await turns()
+            answered = place + 1
+            # Then as its 64 KiB; those that ran before are answered first.
+            assert len(owed) <= max(32, answered + 16)
+        assert len(talk.wire.output) == 100 * (64 << 10)  # every reply arrives
+        assert talk.protocol.held_bytes() == 0
         talk.lose()
 
     run(story())

@@ -42,6 +42,7 @@ from sluicegate.doors.http.schemas import TEXT
 from sluicegate.limits.glass.sources import GlassSource
 
 CALLER_BYTES_MAX: Final = 4_096
+PAGE_BYTES_MAX: Final = 32 << 20  # a page shows answers of 4 MiB, and marks up each line
 LETTERS_MAX: Final = 256
 LIVE_PAGES: Final = (
     "overview", "callers", "hot-keys", "queues", "accounts", "images", "dead-letters",
@@ -87,6 +88,8 @@ class Board:
 @final
 class ConsoleHandler(HttpHandler):
     """The routes of the console."""
+
+    reply_bytes_max = PAGE_BYTES_MAX
 
     def __init__(
         self,

@@ -58,6 +58,7 @@ from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, who
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
 from sluicegate.policies.images.cache_control import cache_control
 from sluicegate.policies.images.negotiation import animated_instead, best_format
+from sluicegate.stores.images.settings import ImageWorkerSettings
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
@@ -153,7 +154,13 @@ class ImagesHandler(HttpHandler):
 
     def routes(self) -> tuple[Route, ...]:
         """The rows."""
-        signed = bool(self.settings.sign_key)
+        settings = self.settings
+        signed = bool(settings.sign_key)
+        image_bytes_max = max(
+            ImageWorkerSettings().answer_bytes_max,
+            settings.origin_bytes_max,
+            settings.message_bytes_max,
+        )
         foreign = (
             Route(
                 "GET",
@@ -164,6 +171,7 @@ class ImagesHandler(HttpHandler):
                 grant=None if form.signed else Grant.FETCH,
                 open=form.signed,
                 name=f"{form.name}_image",
+                reply_bytes_max=image_bytes_max,
             )
             for form in foreign_forms(self.settings)
         )
@@ -191,6 +199,7 @@ class ImagesHandler(HttpHandler):
                     Parameter("X-Image-Owner", "On whose behalf it is stored.", TEXT, "header"),
                 ),
                 name="image",
+                reply_bytes_max=image_bytes_max,
             ),
             Route(
                 "POST",

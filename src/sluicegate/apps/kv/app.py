@@ -60,6 +60,7 @@ from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
+from sluicegate.doors.resp.kv.plan import REPLY_BYTES_MAX
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.limits.glass.follower import GlassFollower, follow
@@ -559,6 +560,7 @@ def _resp_settings(settings: KvSettings) -> RespSettings:
         bulk_bytes_max=bulk,
         unread_bytes_max=2 * command,
         replies_owed_max=REPLIES_OWED_MAX,
+        reply_bytes_max=2 * REPLY_BYTES_MAX,  # values, and the keys of as many rows
         turn_by_class=settings.policy != "none",
         version=__version__,
     )

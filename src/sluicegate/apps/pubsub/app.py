@@ -24,7 +24,7 @@ from sluicegate.apps.pubsub.node_settings import master_settings, peer_settings,
 from sluicegate.apps.pubsub.nodes import Nodes
 from sluicegate.apps.pubsub.presence import GRACE_S, Presence, PresenceBounds
 from sluicegate.apps.pubsub.send_pace import SessionBounds
-from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.service import READ_BYTES, PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.apps.pubsub.usage_file import UsageSaver
@@ -344,8 +344,11 @@ def usage_settings(settings: PubSubSettings) -> UsageSettings:
 
 
 def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:
+    longest = max(settings.message_bytes_max, settings.presence_member_bytes)
     return WebSocketSettings(
         message_bytes_max=settings.message_bytes_max,
+        # A page, and one more message or member: JSON writes a character in six at most.
+        reply_bytes_max=READ_BYTES + 6 * longest + NODE_HEAD_BYTES,
         frames_per_s=settings.received_rate,
         bytes_per_s=settings.received_bytes,
         unread_bytes_max=settings.unread_bytes_max,

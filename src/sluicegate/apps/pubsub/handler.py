@@ -23,10 +23,9 @@ from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap,
 from sluicegate.apps.pubsub.page import render_channels
 from sluicegate.apps.pubsub.presence import PAGE_BYTES, PAGE_BYTES_MAX, Owner, Place
 from sluicegate.apps.pubsub.send_pace import TAKEN_BYTES, TAKEN_MAX
-from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.service import READ_BYTES, PubSub
 from sluicegate.apps.pubsub.session import (
     POSITION_MAX,
-    READ_BYTES,
     READ_MAX,
     members_text,
     require_member,
@@ -88,6 +87,8 @@ SCHEMAS: Final = {
 @final
 class PubSubHandler(HttpHandler):
     """The routes of the service."""
+
+    reply_bytes_max = 8 << 20  # a page, and one more message, in JSON up to six times as long
 
     def __init__(
         self,

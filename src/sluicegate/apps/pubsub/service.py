@@ -53,7 +53,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.usage import UsageMeter, UsageWarning
 
-PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
+READ_BYTES: Final = 1 << 20  # of a page of history, and one more message
 _SECOND_US: Final = 1_000_000
 _DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
 HOME_RETRY_US: Final = 1_000_000
@@ -453,7 +453,7 @@ class PubSub:
         after: int,
         count: int,
         *,
-        bytes_max: int = PAGE_BYTES_MAX,
+        bytes_max: int = READ_BYTES,
         here: bool = False,
     ) -> HistoryPage:
         """Read at most `count` messages after a position, fewer if they reach so many bytes."""

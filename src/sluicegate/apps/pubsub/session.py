@@ -42,7 +42,7 @@ from sluicegate.apps.pubsub.presence import (
     Place,
 )
 from sluicegate.apps.pubsub.send_pace import TAKEN_MAX, SendPace, SessionBounds
-from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.service import READ_BYTES, PubSub
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.channel_scope import ChannelRight
 from sluicegate.contracts.clock import Clock
@@ -66,7 +66,6 @@ POSITION_MAX: Final = (1 << 53) - 1
 READERS_MAX: Final = 1 << 32
 ID_MAX: Final = 1 << 53
 READ_MAX: Final = 1_000  # messages of history in a reply
-READ_BYTES: Final = 1 << 20  # after so many of them no more are
 AUTH: Final = "auth"  # the only one without a channel
 _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {

@@ -59,6 +59,9 @@ _TOO_MANY_OPEN: Final = GrpcError(
 _NO_ROOM: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many responses wait on this connection; read them first"
 )
+_TOO_LONG: Final = GrpcError(
+    GrpcStatus.RESOURCE_EXHAUSTED, "the reply is longer than grpc.reply_bytes_max; ask for less"
+)
 _RESULT_BYTES_FIRST: Final = 1 << 20  # so few calls begin before the first result is here
 _LINE_PORTION: Final = 16  # calls from the line at a time
 _BACKLOG_FREE_BYTES: Final = 65_536  # that each connection has, however much all others hold
@@ -198,6 +201,11 @@ class GrpcCalls:
             return True
         # The other half is for results that are larger than those before them.
         return backlog >= self._settings.h2.backlog_bytes_max >> 1
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests and responses that are here."""
+        return self.h2.held_bytes + self._partial_bytes
 
     @property
     def work_waits(self) -> bool:
@@ -412,6 +420,9 @@ class GrpcCalls:
 
     def _reply(self, stream: H2Stream, result: bytes) -> None:
         size = len(result)
+        if size > self._settings.reply_bytes_max:
+            self.fail(stream, _TOO_LONG)
+            return
         if size > _BACKLOG_FREE_BYTES and (
             self._counts.backlog_bytes >= self._settings.backlog_bytes_max
             or not self.h2.has_room(size)
@@ -511,9 +522,11 @@ class GrpcCalls:
         return self._decompressed(_route(stream), flag, message)
 
     def send(self, stream: H2Stream, message: bytes) -> None:
-        """Send one message of a stream's response."""
+        """Send one message of a stream's response; raises `GrpcError` if it is too long."""
         if stream.closed:
             return
+        if len(message) > self._settings.reply_bytes_max:
+            raise _TOO_LONG
         partial = stream.call
         assert isinstance(partial, PartialRequest)
         if not partial.head_sent:

@@ -19,10 +19,12 @@ class GrpcSettings:
     open_message_bytes_max: int = 1_024  # to a method that anybody may call, as health
     open_streams_max: int = 64  # of such calls that have begun and not ended, a connection
     partial_bytes_max: int = 16 << 20  # of requests that wait to come whole or to be answered
+    reply_bytes_max: int = 32 << 20  # of one message; a longer one is an error
     backlog_bytes_max: int = 256 << 20  # of responses that no peer has taken, all connections
-    # Portions of work, as `h2` bounds one: of one connection in a turn of the loop, then of all
-    # together, in so much time. The rest waits for the next.
-    connection_portions_max: int = 16
+    # Portions of work in a turn of the loop (`h2` bounds a portion): of one connection, then of all
+    # connections, and the time of a turn. The rest waits for the next turn. One connection has 64
+    # calls: about as many as redis-server takes from one read of a client.
+    connection_portions_max: int = 4
     turn_portions_max: int = 64
     turn_us_max: int = 1_000
     call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
@@ -40,6 +42,7 @@ class GrpcSettings:
             ("open_message_bytes_max", 64, 1 << 20),
             ("open_streams_max", 1, 1 << 20),
             ("partial_bytes_max", 1_024, 1 << 32),
+            ("reply_bytes_max", 1_024, 1 << 30),
             ("backlog_bytes_max", 1 << 20, 1 << 40),
             ("connection_portions_max", 1, 100_000),
             ("turn_portions_max", 1, 100_000),

@@ -7,9 +7,10 @@ service fills in its routes, and overrides a check where it has one of its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -25,10 +26,13 @@ from sluicegate.doors.http.message import (
     HttpRequest,
     catch_errors,
     json_bytes,
+    problem,
 )
 from sluicegate.doors.http.openapi import document
 from sluicegate.doors.http.routes import DOCUMENT, Route, RouteTable
 from sluicegate.doors.http.site import other_host, other_site
+
+_log: Final = logging.getLogger("sluicegate.http")
 
 
 class HttpHandler:
@@ -36,6 +40,8 @@ class HttpHandler:
 
     `hosts` are the Host values that are ours; None is any.
     """
+
+    reply_bytes_max: ClassVar[int] = 4 << 20  # of a route that specifies no other bound
 
     def __init__(self, access: Access, hosts: frozenset[str] | None) -> None:
         self.access = access
@@ -136,8 +142,18 @@ class HttpHandler:
         except SluicegateError as error:
             return self.error_reply(route, error)
         if isinstance(answer, HttpReply):
-            return answer
-        return catch_errors(answer, partial(self.error_reply, route))
+            return self.bound(route, answer)
+        return catch_errors(answer, partial(self.error_reply, route), partial(self.bound, route))
+
+    def bound(self, route: Route, reply: HttpReply) -> HttpReply:
+        """Return the reply, or an error for a longer one than the route may give."""
+        size, most = len(reply.body), route.reply_bytes_max or self.reply_bytes_max
+        if size <= most:
+            return reply
+        what = f"{route.method} {route.path}"
+        _log.error("a reply of %d bytes to %s was not sent; its bound is %d", size, what, most)
+        detail = f"the reply has {size:,} bytes, and {what} sends at most {most:,}; ask for less"
+        return problem(500, "Internal Server Error", detail)
 
     def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """An error that was raised on purpose."""

@@ -10,6 +10,8 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply, problem, render_reply
 from sluicegate.doors.http.routes import Route, RouteResponse
 
+# The longest response that another worker or a command of ours reads.
+STATE_BYTES_MAX: Final = 64 << 20
 METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 RESERVED: Final = problem(
@@ -79,6 +81,7 @@ def health_routes(status: HealthStatus, *, metrics_open: bool) -> tuple[Route, .
             {200: RouteResponse("Prometheus text.", "", "text/plain")},
             grant=None if metrics_open else Grant.AUDIT,
             open=metrics_open,
+            reply_bytes_max=STATE_BYTES_MAX,
         ),
         Route(
             "GET",
@@ -122,7 +125,13 @@ def status_routes(status: WorkerState, *, metrics_open: bool) -> tuple[Route, ..
     responses = {200: RouteResponse("Its state.", "State")}
     return (
         Route(
-            "GET", "/v1/state", state, "What the service is doing.", responses, grant=Grant.AUDIT
+            "GET",
+            "/v1/state",
+            state,
+            "What the service is doing.",
+            responses,
+            grant=Grant.AUDIT,
+            reply_bytes_max=STATE_BYTES_MAX,
         ),
         *health_routes(status, metrics_open=metrics_open),
     )

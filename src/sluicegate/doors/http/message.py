@@ -146,10 +146,13 @@ async def _render_later(answer: Awaitable[T], write: Callable[[T], HttpReply]) -
 
 
 async def catch_errors(
-    answer: Awaitable[HttpReply], reply_of: Callable[[SluicegateError], HttpReply]
+    answer: Awaitable[HttpReply],
+    reply_of: Callable[[SluicegateError], HttpReply],
+    bound: Callable[[HttpReply], HttpReply],
 ) -> HttpReply:
-    """An error that is raised on purpose, as a reply."""
+    """An error that is raised on purpose, as a reply; any other reply within its bound."""
     try:
-        return await answer
+        reply = await answer
     except SluicegateError as error:
         return reply_of(error)
+    return bound(reply)

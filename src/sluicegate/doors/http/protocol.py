@@ -26,6 +26,7 @@ import httptools
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.http.cors import Cors
@@ -266,6 +267,16 @@ class HttpProtocol:
     def under_way(self) -> int:
         """Return how many requests have no reply, one that is only beginning included."""
         return len(self._exchanges) + (self._head.coming or self._has_unparsed())
+
+    def held_bytes(self) -> int:
+        """Return the bytes of input that is not worked on, and of bodies that wait."""
+        size = len(self._unparsed) - min(self._parsed_to, len(self._unparsed))
+        size += len(self._after_switch)
+        if self._head.coming:
+            size += self._head.bytes
+        for exchange in self._exchanges:
+            size += exchange.held_bytes
+        return size
 
     def drain(self) -> None:
         """Answer what is under way, announce the end, close."""
@@ -755,6 +766,7 @@ class HttpProtocol:
         self._readable = asyncio.Event()
         try:
             async for piece in pieces:
+                _check_piece(piece, self._settings.piece_bytes_max)
                 self._out.append(piece)
                 self._flush()
                 while self._blocked:
@@ -815,6 +827,13 @@ class HttpProtocol:
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+
+def _check_piece(piece: bytes, bytes_max: int) -> None:
+    """Raise for a piece of a reply that is too long."""
+    if len(piece) > bytes_max:
+        remedy = f"send at most {bytes_max:,} at a time (http.piece_bytes_max)"
+        raise BadValue("piece", f"{len(piece):,} bytes", remedy)
 
 
 def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> HttpReply:

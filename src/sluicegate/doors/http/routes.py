@@ -49,7 +49,8 @@ class Route(NamedTuple):
     `table_grant` what it needs on the table in its path; `open` needs no identity. `health` is for
     machines that know no name or secret of ours, and is answered whatever else is refused.
     `any_type` is for clients that send JSON and do not say so. `name` is the operation in the
-    document, where several routes share one `work`.
+    document, where several routes share one `work`. A reply longer than `reply_bytes_max` becomes
+    an error; 0 is the bound of the handler. `HttpSettings` bounds the pieces of a stream.
     """
 
     method: str
@@ -67,6 +68,7 @@ class Route(NamedTuple):
     content_types: Sequence[str] = ()
     table_grant: TableGrant | None = None
     query_token: bool = False  # for clients that can send a token nowhere else
+    reply_bytes_max: int = 0
 
 
 _PLACE: Final = re.compile(r"\{\+?([a-z_]+)\}")

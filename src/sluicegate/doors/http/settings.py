@@ -31,6 +31,8 @@ class HttpSettings:
     requests_max: int = ranged(1_000, 1, 1_000_000)
     # Of all connections together: replies that go on, piece by piece. Beyond, 503 at once.
     streams_max: int = ranged(1_000, 0, 1_000_000)
+    # Of one piece of such a reply. A longer one ends the reply, and is logged.
+    piece_bytes_max: int = ranged(16 * 1024 * 1024, 1_024, 2**30)
     # The protocol that a request may ask to switch to (Upgrade); none is stayed away from.
     switch_offer: bytes = b""
     # Where proxies are whose headers tell client, scheme and host (`forwarded.py`).

@@ -23,6 +23,7 @@ from sluicegate.doors.resp.session import ANYBODY, Command, Reply, Session
 from sluicegate.wire.resp import OK, SimpleString, encode_reply, error_line, whole_number
 from sluicegate.wire.text import text_of
 
+LIST_CHARS_MAX: Final = 256 << 10  # of CLIENT LIST, which has no way to go on
 TRACEPARENT_BYTES: Final = (55, 512)  # of version 00, and at most of a later one
 
 # What clients compare with the Redis they know.
@@ -179,12 +180,16 @@ def _set_info(session: Session, parts: list[bytes]) -> bytes:
 
 def _list(session: Session, parts: list[bytes]) -> bytes:
     """Those of the same name alone: who asks is no business of others."""
-    those = [
-        one
-        for one in session.state.sessions.values()
-        if one is session or _name_of(one) == _name_of(session)
-    ]
-    return encode_reply("".join(_client_line(one) + "\n" for one in those))
+    lines: list[str] = []
+    left = min(LIST_CHARS_MAX, session.state.settings.reply_bytes_max >> 1)
+    for one in session.state.sessions.values():
+        if one is session or _name_of(one) == _name_of(session):
+            line = _client_line(one) + "\n"
+            left -= len(line)
+            if left < 0:
+                break
+            lines.append(line)
+    return encode_reply("".join(lines))
 
 
 def _info(session: Session, parts: list[bytes]) -> bytes:

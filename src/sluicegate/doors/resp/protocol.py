@@ -41,6 +41,9 @@ _REPLY_SHIFT: Final = 12  # counts as two
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
 _NO_ACCESS: Final = error_line("NOAUTH Access was revoked or has expired.")
 _NO_NAME: Final = error_line("NOAUTH Authentication required, and it took too long.")
+_TOO_LONG: Final = error_line("ERR the reply is longer than resp.reply_bytes_max; ask for less")
+_LENGTHS_SHIFT: Final = 3  # a shorter reply lowers the expected length by an eighth
+_FIRST_SHIFT: Final = 5  # before the first reply, 1/32 of the bound
 _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are owed")
 
 
@@ -100,6 +103,8 @@ class RespProtocol:
         "_pending_max",
         "_reader",
         "_reader_identity",
+        "_reply_bytes",
+        "_reply_bytes_max",
         "_rests",
         "_session",
         "_share",
@@ -126,6 +131,8 @@ class RespProtocol:
         self._order = Order(state.table, settings.replies_owed_max) if ordered else None
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
+        self._reply_bytes_max = settings.reply_bytes_max
+        self._reply_bytes = settings.reply_bytes_max >> _FIRST_SHIFT  # expected, of an awaited one
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
@@ -211,6 +218,10 @@ class RespProtocol:
     def under_way(self) -> int:
         """Replies that are owed."""
         return len(self._out) + len(self._pending)
+
+    def held_bytes(self) -> int:
+        """Return the bytes of commands that have not run, and of replies that wait."""
+        return self._reader.held_bytes + self._pending_bytes
 
     def drain(self) -> None:
         """Take nothing more, answer what was taken, close."""
@@ -339,7 +350,7 @@ class RespProtocol:
         self._left -= 1 + (len(parts) >> _PARTS_SHIFT)
         order = self._order
         if order is None:
-            return run(self._session, parts)
+            return self._bound(run(self._session, parts))
         if self._pending and not order.may_run(parts):
             self._blocked_command = parts
             return None
@@ -347,6 +358,11 @@ class RespProtocol:
         reply = run(self._session, parts)
         if not isinstance(reply, bytes):
             order.note(parts)
+        return self._bound(reply)
+
+    def _bound(self, reply: bytes | Awaitable[Reply]) -> bytes | Awaitable[Reply]:
+        if isinstance(reply, bytes) and len(reply) > self._reply_bytes_max:
+            return _TOO_LONG
         return reply
 
     def _enter(self) -> bool:
@@ -416,6 +432,9 @@ class RespProtocol:
         if error is None:
             assert reply is not None
             owed.fill(reply)
+            if owed.size > self._reply_bytes_max:
+                owed.fill(_TOO_LONG)
+            self._note_length(owed.size)
         elif isinstance(error, asyncio.CancelledError):
             owed.fill(reply_to_error(error))
         else:
@@ -462,6 +481,11 @@ class RespProtocol:
         self._pending_bytes += size
         self._session.state.pending_bytes += size
 
+    def _note_length(self, size: int) -> None:
+        """Expect the replies that are awaited to be as long: longer at once, shorter gradually."""
+        less = self._reply_bytes - size
+        self._reply_bytes = size if less < 0 else self._reply_bytes - (less >> _LENGTHS_SHIFT)
+
     def _full(self) -> bool:
         """Whether no more replies may be pending; a client with none may always send a command."""
         line = self._pending
@@ -471,7 +495,8 @@ class RespProtocol:
         settings = state.settings
         return (
             len(line) >= self._pending_max
-            or self._pending_bytes >= settings.replies_bytes_max
+            or self._pending_bytes + len(self._owed) * self._reply_bytes
+            >= settings.replies_bytes_max
             or state.pending_bytes >= settings.door_bytes_max
         )
 

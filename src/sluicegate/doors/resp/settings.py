@@ -27,6 +27,7 @@ class RespSettings:
     replies_owed_max: int = ranged(1_024, 1, 1 << 20)
     # Of those that are known, and wait for the ones before them.
     replies_bytes_max: int = ranged(16 << 20, 1, 1 << 40)
+    reply_bytes_max: int = ranged(1 << 20, 1_024, 1 << 30)  # of one; a longer one is an error
     door_bytes_max: int = ranged(256 << 20, 1, 1 << 40)  # the same, of all connections
     # Sent while reading has stopped; more ends the connection.
     unread_bytes_max: int = ranged(1 << 20, 1_024, 1 << 30)

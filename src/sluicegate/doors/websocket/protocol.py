@@ -176,7 +176,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def send(self, frames: bytes) -> None:
         """Send whole frames when the turn ends."""
-        if self._ending:
+        if self._ending or self._is_too_long(frames):
             return
         self._out.append(frames)
         self.descriptor = -1
@@ -187,6 +187,8 @@ class WebSocketProtocol(asyncio.Protocol):
     def send_now(self, frames: bytes) -> None:
         """Send them, and what was to be sent before, at once."""
         transport = self._transport
+        if self._is_too_long(frames):
+            return
         if self._out or transport is None:
             self._out.append(frames)
             self.flush()
@@ -201,6 +203,12 @@ class WebSocketProtocol(asyncio.Protocol):
                 written = 0
             if written < len(frames):
                 self.send_rest(frames[written:])
+
+    def _is_too_long(self, frames: bytes) -> bool:
+        if len(frames) <= self._settings.reply_bytes_max:
+            return False
+        self.fail(CloseCode.INTERNAL_ERROR, "websocket.reply_bytes_max")
+        return True
 
     def send_rest(self, rest: bytes) -> None:
         """Send what the descriptor did not take."""
@@ -244,6 +252,13 @@ class WebSocketProtocol(asyncio.Protocol):
     def under_way(self) -> int:
         """Return how much is asked for and not answered."""
         return 0 if self._ending else self._session.under_way()
+
+    def held_bytes(self) -> int:
+        """Return the bytes of input that is not worked on, and of frames that leave soon."""
+        size = len(self._unparsed) - self._at if self._unparsed else 0
+        if self._message is not None:
+            size += len(self._message)
+        return size + sum(len(one) for one in self._out)
 
     def drain(self) -> None:
         """Answer what is under way, say goodbye, close."""

@@ -19,8 +19,11 @@ class WebSocketSettings:
     # Read in a second, control frames too. Beyond, the connection is read later, and loses nothing.
     frames_per_s: int = ranged(1_000, 1, 1_000_000)
     bytes_per_s: int = ranged(1 << 20, 1_024, 2**30)
-    # Asked for and not answered yet. Beyond, the connection is read later.
-    under_way_max: int = ranged(256, 1, 1_000_000)
+    # Requests in flight. Beyond, the connection is read later. Messages of other connections queue
+    # behind these requests.
+    under_way_max: int = ranged(64, 1, 1_000_000)
+    # Bytes of one reply, or of the messages in one write. A longer one ends the connection.
+    reply_bytes_max: int = ranged(4 << 20, 1_024, 2**30)
     # Written and not taken by the client. Beyond, its session is asked for nothing more.
     unread_bytes_max: int = ranged(64 * 1024, 1_024, 2**30)
     heartbeat_s: float = ranged(15.0, 0.01, 3_600)  # a client that is silent so long is pinged

@@ -187,6 +187,11 @@ class H2Connection:
         """What the peer has yet to take: held back by its windows, by its socket, or by us."""
         return self.out_bytes + self._queued_bytes + self.unsent_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of unprocessed input and of output that the transport does not have yet."""
+        return self._have + self.out_bytes + self._queued_bytes
+
     def has_room(self, size: int) -> bool:
         """Whether so much more may be queued; where next to nothing is, any response may."""
         backlog = self.backlog_bytes

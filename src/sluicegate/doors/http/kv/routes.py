@@ -65,6 +65,8 @@ _WALK: Final = (
     Parameter("rows_max", "At most so many; 100.", whole(1)),
     *_CLAIMS,
 )
+# Values are bounded by 16 MiB together, and are a third longer in JSON; the rest is for keys.
+ROWS_BYTES_MAX: Final = 32 << 20
 _DIGEST: Final = Parameter(
     "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", TEXT, "header", required=True
 )
@@ -81,7 +83,10 @@ _DELETED: Final = {204: RouteResponse("Nothing is there now.", empty=True), 412:
 
 def row_routes(rows: KvRows) -> tuple[Route, ...]:
     """The routes of rows, those that are asked for most first."""
-    return (*_place_routes(rows), *_table_routes(rows))
+    return tuple(
+        route._replace(reply_bytes_max=ROWS_BYTES_MAX)
+        for route in (*_place_routes(rows), *_table_routes(rows))
+    )
 
 
 def _place_routes(to: KvRows) -> tuple[Route, ...]:
