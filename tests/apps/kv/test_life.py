@@ -16,7 +16,7 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.cli import main
 from sluicegate.service.settings import fields_of
 from sluicegate.wire.resp import command
-from tests.apps.kv.process import KvProcess, access_file, token_of
+from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
 
 MIB = 1 << 20
 PLENTY = ("--quota-ru", "100000000")
@@ -66,7 +66,7 @@ def test_a_wrong_word_is_told_with_what_would_be_right(
 
 
 def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
-    with KvProcess(tmp_path, "--engine", "memory:", *PLENTY) as kv:
+    with KvProcess(tmp_path, "--engine", "memory:", *PLENTY, *CALM) as kv:
         client = kv.redis()
         for number in range(20):
             client.set(f"big:{number}", b"x" * MIB)
