@@ -61,6 +61,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
@@ -231,7 +232,7 @@ class _Account:
         self.used_us = 0
         self.woke_us = woke_us  # the end of the last standstill that it has taken note of
         self.late = 0  # to be reported
-        self.late_burst = 0.0  # how much of it is let in if the account is over
+        self.late_burst = 0.0  # how much of it is let in
         self.late_left = 0.0  # how much more may be of that standstill
         self.live_per_s = 0.0  # its rate before that
         self.live = 0.0  # what it may attempt now at that rate
@@ -244,7 +245,18 @@ class _Account:
         self.late_left = self.live_per_s * stood_us / SECOND_US
         self.live = 0.0
         part = (1.0 - self.factor) * self.live_per_s / max(self.limit_per_s, 1)
-        self.late_burst = self.limit_burst * min(part, 1.0)
+        self.late_burst = self.limit_burst * min(part, 1.0) if self.factor > 0.0 else inf
+
+    def lets_late_in(self, cost: int) -> bool:
+        """Whether there is some left of what an account that was over may have of a backlog.
+
+        That is the part of its burst that the node had of its limit, or all nodes of a machine that
+        stood still would let in a burst each.
+        """
+        if self.late_burst <= 0.0:
+            return False
+        self.late_burst -= cost
+        return True
 
     def is_late(self, cost: int, stood_us: int, now_us: int) -> bool:
         """Whether an operation waited; who serves twice the rate has caught up in `stood_us`."""
@@ -337,12 +349,11 @@ class Suppress:
             if not account.share.take(cost, now_us):
                 self._suppressed += 1
                 return self._refusal(self.settings.retry_after_us)
-        elif applied > 0.0 and cost > 0:
-            if not self._lets_in(account, applied, cost) or (late and account.late_burst <= 0.0):
-                self._suppressed += 1
-                return self._refusal(self.settings.retry_after_us)
-            if late:
-                account.late_burst -= cost
+        elif (applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost)) or (
+            late and not account.lets_late_in(cost)
+        ):
+            self._suppressed += 1
+            return self._refusal(self.settings.retry_after_us)
         fuse = account.fuse
         if fuse is not None:
             verdict = fuse.take(cost, now_us)

@@ -186,10 +186,11 @@ class _LastCount:
     `excess_unused` and `run_unused` were the account's then, and what past counts had of them since.
     """
 
-    __slots__ = ("at_us", "boot", "excess_unused", "factor", "run_unused", "total")
+    __slots__ = ("at_us", "boot", "excess_unused", "factor", "run_unused", "since_us", "total")
 
     def __init__(self) -> None:
-        self.boot = self.total = self.at_us = 0
+        self.boot = self.total = 0
+        self.at_us = self.since_us = 0  # when it was heard, and since when it may be out of date
         self.factor = self.excess_unused = self.run_unused = 0.0
 
 
@@ -505,27 +506,30 @@ class SuppressMaster:
                 if gained < 0:  # a late word: what it tells was in a later one
                     return
         fresh, late = min(count.delta, gained), 0
+        waited = (  # here, while this process stood still; `_owed_us` sees to a shorter one
+            self._stood_us >= self.settings.silent_us
+            and 0 <= now_us - self._woke_us < self.settings.decide_us
+        )
         # The answer to its last report came meanwhile: some was let in by the factor before.
         let_in = 1.0 - (count.factor if self.settings.form == LINEAR else min(before, count.factor))
         if last is None:
             last = account.last_counts[report.node] = _LastCount()
         else:
             late, node = min(count.late, fresh), report.node
+            if waited:
+                fresh = late
             woke_us = now_us - report.woke_us
             stood_us = (woke_us - report.stood_us, woke_us)
-            missed, missed_us = gained - fresh, (last.at_us, now_us)
+            missed, missed_us = gained - fresh, (last.since_us, now_us)
             self._add_past(account, node, missed, missed * let_in, missed_us, now_us)
             # Of an account that is over, the node lets no more in than is within the burst.
             late_in = late * let_in if self.settings.form == LINEAR else 0.0
             self._add_past(account, node, late, late_in, stood_us, now_us)
         self._add(account, report.node, fresh - late, let_in, now_us)
-        last.boot, last.total, last.factor, last.at_us = (
-            report.boot,
-            count.total,
-            count.factor,
-            now_us,
-        )
-        if report.stood_us == 0:  # or more of that standstill may come
+        last.since_us = self._woke_us - self._stood_us if waited else now_us
+        last.boot, last.total, last.factor = report.boot, count.total, count.factor
+        last.at_us = now_us
+        if report.stood_us == 0 and not waited:  # or more of that standstill may come
             last.excess_unused, last.run_unused = account.excess_unused, account.run_unused
 
     def _inherit(
