@@ -50,7 +50,8 @@ A node may stand still: its process is stopped, or its machine is busy. It notic
 when a report is more than twice as late as planned. What waited for it meanwhile then comes in a
 moment, and would look like a burst of many times the account's rate; so what exceeds the rate that
 the account had before counts as `late`, up to what that rate makes in a standstill, and the master
-counts it in that time. A node that stood still was not in silence.
+counts it in that time. Of an account that was over, a node admits late operations within its part
+of the burst, so no second has more than L + B. A node that stood still was not in silence.
 
 Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
 `accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
@@ -232,7 +233,7 @@ class _Account:
         self.used_us = 0
         self.woke_us = woke_us  # the end of the last standstill that it has taken note of
         self.late = 0  # to be reported
-        self.late_burst = 0.0  # how much of it is let in
+        self.late_burst = 0.0  # how much of it may be admitted
         self.late_left = 0.0  # how much more may be of that standstill
         self.live_per_s = 0.0  # its rate before that
         self.live = 0.0  # what it may attempt now at that rate
@@ -248,10 +249,10 @@ class _Account:
         self.late_burst = self.limit_burst * min(part, 1.0) if self.factor > 0.0 else inf
 
     def lets_late_in(self, cost: int) -> bool:
-        """Whether there is some left of what an account that was over may have of a backlog.
+        """Whether a late operation is within the burst, for an account that was over.
 
-        That is the part of its burst that the node had of its limit, or all nodes of a machine that
-        stood still would let in a burst each.
+        A node has the part of the burst that it had of the limit: if all nodes of a machine stand
+        still, they admit one burst together.
         """
         if self.late_burst <= 0.0:
             return False

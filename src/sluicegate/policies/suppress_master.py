@@ -36,8 +36,10 @@ a tenth below for each limit-second of excess, until the excess is made up or bo
 While an account is rejected the bucket drains a little faster (`FORGIVEN`), so a step that has
 lasted is no debt when it ends. Of 5 L in pulses of 0.1 s, 4.7 L passed, and 0.98 L do.
 
-What was attempted at a node while it stood still comes all at once when it goes on, and is no
-burst: the node says how much of a count that is, and it is counted evenly over the standstill.
+A count goes where it was made. Attempts that waited at a node which stood still, counts of lost
+reports, and reports that waited while this process stood still are spread evenly over that time.
+A window that lacks counts shows no decrease: while an account is rejected, a node that is not
+silent owes its count, and no window lets the account go for a shortfall of that length.
 
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
@@ -67,10 +69,9 @@ that is rejected, or was until the silence began, is judged by what the others m
 
 A master that has just been given an account (`term` one higher where it began too), or has not
 heard of it for `valid_us`, for another one may have had it, has no history of it: for `warm_us` it
-answers with the factor that the reporting nodes heard last, if that is more than its own. So it
-does when a node comes that has not heard it yet, from the other side of a partition. A node's
-missing counts (lost reports) are added with the next one it hears, but of what is older than a
-second no more than a second's share, or the end of a partition would look like a flood.
+answers with the factor that each node reports first, if that is more than its own; later reports
+repeat this master's own factor. So it does when a node comes that has not heard it yet, from the
+other side of a partition. A silence is measured in the time that this process ran (`skip`).
 
 Cost: an addition to each of 5 rings and to the run, an account and report; a factor at most every
 `decide_us`.
@@ -183,7 +184,7 @@ class _Node:
 class _LastCount:
     """The total that a node last reported, and the factor that it had heard then.
 
-    `excess_unused` and `run_unused` were the account's then, and what past counts had of them since.
+    `excess_unused` and `run_unused` are the account's marks then, plus what past counts used since.
     """
 
     __slots__ = ("at_us", "boot", "excess_unused", "factor", "run_unused", "since_us", "total")
@@ -416,7 +417,7 @@ class SuppressMaster:
         self._update_live_share(now_us)
 
     def skip(self, stood_us: int, now_us: int) -> None:
-        """This process stood still until now: whom it did not hear meanwhile was not silent."""
+        """Note that this process stood still until now: the nodes were not silent meanwhile."""
         self._stood_us, self._woke_us = stood_us, now_us
         for node in self._nodes.values():
             node.heard_us += stood_us
