@@ -44,7 +44,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "suppression from accepted traffic",
         "policies/suppress.py",
         "in(cost)\n        ):\n            self._suppressed += 1\n",
-        "in(cost)\n        ):\n            self._suppressed += 1\n            account.total -= cost\n",
+        "in(cost)\n        ):\n            self._suppressed += 1; account.total -= cost\n",
         "held",
         "cluster",
     ),
