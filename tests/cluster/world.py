@@ -43,7 +43,7 @@ class Nodes:
         self.node = node
         self.master = master
         self.cut: set[str] = set()  # from all others, not from each other
-        self.standing: set[str] = set()  # nodes that stand still; what is for them waits
+        self.standing: set[str] = set()  # stopped nodes; their messages wait
         self.now_us = START_US
         self.rng = random.Random(seed)
         self.loss = loss

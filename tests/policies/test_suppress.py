@@ -817,7 +817,7 @@ def test_standstill_of_conforming_account_refuses_nothing() -> None:
 
 
 def test_late_reports_let_no_account_go() -> None:
-    """What a window misses, a node owes; it is no sign that the account conforms."""
+    """A missing report is no sign that the account conforms."""
     master = SuppressMaster("m", 1, limited, START_US)
     total, now_us = 0, START_US
 
@@ -835,7 +835,7 @@ def test_late_reports_let_no_account_go() -> None:
         now_us += 10 * MS
         assert master.factor("a", now_us) == pytest.approx(held, abs=0.02)
     now_us += S
-    assert master.factor("a", now_us) == 0.0, "the control: one that is silent owes nothing"
+    assert master.factor("a", now_us) == 0.0, "the control: a silent node owes nothing"
 
 
 def test_lost_counts_are_spread_over_their_time() -> None:
@@ -850,7 +850,7 @@ def test_lost_counts_are_spread_over_their_time() -> None:
 
 
 def test_first_counts_alone_are_inherited() -> None:
-    """What a node repeats later is this master's own word, and would hold itself."""
+    """Later counts repeat this master's own factor, which would hold itself."""
     master = SuppressMaster("m", 1, limited, START_US)
     for at in range(4):
         factor = 0.5 if at == 0 else 0.99

@@ -256,7 +256,7 @@ class _Account:
         self.used_us = 0
 
     def demand_of(self, node: str) -> SlotRing:
-        """What it attempts at one node."""
+        """Return the ring of its attempts at one node."""
         demand = self.demands.get(node)
         if demand is None:
             demand = self.demands[node] = new_demand()
@@ -541,7 +541,7 @@ class SuppressMaster:
         last: _LastCount | None,
         now_us: int,
     ) -> None:
-        """Take over what another master has said; later counts of a node say what this one has."""
+        """Take over the factor of another master; later counts of a node repeat this one's."""
         began_us = account.warm_until_us - self.settings.warm_us
         if report.generation == 0 and count.factor > account.factor:
             # The node has not heard this master yet: another one has decided meanwhile.
