@@ -133,6 +133,21 @@ def test_a_master_that_dies_leaves_nobody_unlimited(seed: int) -> None:
             assert 0.95 <= nodes.rate(account, 3) <= 1.05
 
 
+@pytest.mark.parametrize("stood_s", [0.2, 1.0, 1.5, 5.0])
+def test_standstill_of_master_is_no_silence_of_others(stood_s: float) -> None:
+    """It took all others for cut off, and told them so: 0.1 of the limit for three seconds."""
+    nodes = Nodes()
+    rates = {"a": 10.0 * L}
+    nodes.run(8, rates)
+    nodes.standing = {nodes.alive["n0"].master_of("a")}
+    nodes.run(stood_s, rates)
+    nodes.standing = set()
+    nodes.run(0.2, rates)
+    for _ in range(4):
+        nodes.run(1, rates)
+        assert 0.8 <= nodes.rate("a", 1) <= 1.2
+
+
 @pytest.mark.parametrize("times", first(1, [10.0, 2.0]))
 @pytest.mark.parametrize("master", first(1, [4, 0]))  # on the smaller side, and on the other
 def test_in_a_divided_cluster_the_sides_admit_the_limit_together(master: int, times: float) -> None:

@@ -43,6 +43,7 @@ class Nodes:
         self.node = node
         self.master = master
         self.cut: set[str] = set()  # from all others, not from each other
+        self.standing: set[str] = set()  # stopped nodes; their messages wait
         self.now_us = START_US
         self.rng = random.Random(seed)
         self.loss = loss
@@ -77,7 +78,10 @@ class Nodes:
                 if step % 10 == 0:
                     tenths.append(0)
                 for _ in range(int(rate * STEP_US / S + self.rng.random())):
-                    node = self.alive[self.rng.choice(list(spread or self.alive))]
+                    name = self.rng.choice(list(spread or self.alive))
+                    if name in self.standing:
+                        continue
+                    node = self.alive[name]
                     permit = node.admit(Request("k", caller=account), self.now_us)
                     if isinstance(permit, Decision):
                         self.suppressed[account] += 1
@@ -109,11 +113,11 @@ class Nodes:
         return most
 
     def _exchange(self) -> None:
-        for name, node in self.alive.items():
-            for member, report in node.reports(self.now_us):
-                self._send(name, member, report)
-        due = [one for one in self.on_the_way if one[0] <= self.now_us]
-        self.on_the_way = [one for one in self.on_the_way if one[0] > self.now_us]
+        awake = [name for name in self.alive if name not in self.standing]
+        due = [
+            one for one in self.on_the_way if one[0] <= self.now_us and one[2] not in self.standing
+        ]
+        self.on_the_way = [one for one in self.on_the_way if one not in due]
         for _, source, target, message in due:
             if target not in self.alive:
                 continue
@@ -124,6 +128,9 @@ class Nodes:
             answer = node.receive_report(message, self.now_us)
             if answer is not None:
                 self._send(target, source, answer)
+        for name in awake:
+            for member, report in self.alive[name].reports(self.now_us):
+                self._send(name, member, report)
 
     def _send(self, source: str, target: str, message: SuppressReport | FactorMessage) -> None:
         self.messages += 1

@@ -43,8 +43,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "suppression from accepted traffic",
         "policies/suppress.py",
-        " cost):\n            self._suppressed += 1\n",
-        " cost):\n            self._suppressed += 1\n            account.total -= cost\n",
+        "in(cost)\n        ):\n            self._suppressed += 1\n",
+        "in(cost)\n        ):\n            self._suppressed += 1; account.total -= cost\n",
         "held",
         "cluster",
     ),
@@ -311,8 +311,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "doubled reports count twice",
         "policies/suppress_master.py",
-        "            gained = count.total - last_counts.total\n",
-        "            gained = count.delta\n",
+        "                gained = count.total - last.total\n",
+        "                gained = count.delta\n",
         "conforming",
         "cluster",
     ),

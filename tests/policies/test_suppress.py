@@ -801,7 +801,8 @@ def test_standstill_of_node_is_no_burst(times: float, share: float, seed: int) -
     cluster.wake(0)
     cluster.run(6, times * L, shares=shares)
     assert cluster.admitted_in_limits(10, 21) < 1.25
-    for at in range(17, 21):
+    assert cluster.admitted_in_limits(15, 16) <= 2.0, "the limit and its burst"
+    for at in range(16, 21):
         assert cluster.admitted_in_limits(at, at + 1) == pytest.approx(1.0, abs=0.12)
 
 
@@ -813,6 +814,49 @@ def test_standstill_of_conforming_account_refuses_nothing() -> None:
     cluster.wake(0)
     cluster.run(5, 0.8 * L)
     assert cluster.suppressed() == 0
+
+
+def test_late_reports_let_no_account_go() -> None:
+    """A missing report is no sign that the account conforms."""
+    master = SuppressMaster("m", 1, limited, START_US)
+    total, now_us = 0, START_US
+
+    def report(gained: int, factor: float) -> None:
+        nonlocal total
+        total += gained
+        master.receive(SuppressReport("n", 1, (AccountCount("a", gained, total, factor),)), now_us)
+
+    for _ in range(100):
+        now_us += 50 * MS
+        report(L // 2, master.factor("a", now_us))
+    held = master.factor("a", now_us)
+    assert held == pytest.approx(0.9, abs=0.01)
+    for _ in range(45):
+        now_us += 10 * MS
+        assert master.factor("a", now_us) == pytest.approx(held, abs=0.02)
+    now_us += S
+    assert master.factor("a", now_us) == 0.0, "the control: a silent node owes nothing"
+
+
+def test_lost_counts_are_spread_over_their_time() -> None:
+    """They made a burst of a second's worth when a report came again."""
+    master = SuppressMaster("m", 1, limited, START_US)
+    for at in range(100):
+        count = AccountCount("a", 90, 90 * at, 0.0)
+        master.receive(SuppressReport("n", 1, (count,), 1, 1), START_US + at * 100 * MS)
+    again = AccountCount("a", 90, 90 * 150, 0.0)
+    master.receive(SuppressReport("n", 1, (again,), 1, 1), START_US + 15 * S)
+    assert master.factor("a", START_US + 15 * S + 30 * MS) == 0.0
+
+
+def test_first_counts_alone_are_inherited() -> None:
+    """Later counts repeat this master's own factor, which would hold itself."""
+    master = SuppressMaster("m", 1, limited, START_US)
+    for at in range(4):
+        factor = 0.5 if at == 0 else 0.99
+        count = AccountCount("a", 1, 1 + at, factor)
+        master.receive(SuppressReport("n", 1, (count,), 1, 1), START_US + at * 50 * MS)
+    assert master.factor("a", START_US + 200 * MS) == 0.5
 
 
 def test_standstill_of_node_hides_no_surge() -> None:

@@ -52,7 +52,7 @@ FIRST_TERM: Final = 1
 class AccountLimiter:
     """Node and master in one. `boot` must grow with every start of the node."""
 
-    __slots__ = ("_live", "_master", "_members", "_node", "limit_of", "name")
+    __slots__ = ("_live", "_master", "_members", "_node", "_stood_us", "limit_of", "name")
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class AccountLimiter:
         self._members: frozenset[str] = frozenset((name,))
         self._live = Rendezvous({name: 1.0})
         self._node.assign(self._live.owner)
+        self._stood_us = 0  # in all, as far as the master knows
 
     @property
     def interval_us(self) -> int:
@@ -153,6 +154,7 @@ class AccountLimiter:
 
         What is for a member that is `busy` with the last report is kept.
         """
+        self._skip_standstill(now_us)
         out: list[tuple[str, SuppressReport]] = []
         for member in self._node.masters:
             if member in busy:
@@ -170,6 +172,7 @@ class AccountLimiter:
 
     def receive_report(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
         """Answer another node as the master; None for one from before the node's last start."""
+        self._skip_standstill(now_us)
         return self._master.receive(report, now_us)
 
     def raise_boot(self) -> None:
@@ -195,3 +198,10 @@ class AccountLimiter:
     def stats(self) -> tuple[SuppressStats, SuppressMasterStats]:
         """The node's side and the master's."""
         return self._node.stats(), self._master.stats()
+
+    def _skip_standstill(self, now_us: int) -> None:
+        """Let the master, too, take note of a standstill of this node."""
+        stood_us = self._node.note_standstill(now_us)
+        if stood_us != self._stood_us:
+            self._master.skip(stood_us - self._stood_us, now_us)
+            self._stood_us = stood_us

@@ -50,7 +50,8 @@ A node may stand still: its process is stopped, or its machine is busy. It notic
 when a report is more than twice as late as planned. What waited for it meanwhile then comes in a
 moment, and would look like a burst of many times the account's rate; so what exceeds the rate that
 the account had before counts as `late`, up to what that rate makes in a standstill, and the master
-counts it in that time. A node that stood still was not in silence.
+counts it in that time. Of an account that was over, a node admits late operations within its part
+of the burst, so no second has more than L + B. A node that stood still was not in silence.
 
 Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
 `accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
@@ -61,6 +62,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
@@ -184,6 +186,7 @@ class _Account:
         "heard_us",
         "held_per_s",
         "late",
+        "late_burst",
         "late_left",
         "limit_burst",
         "limit_per_s",
@@ -230,6 +233,7 @@ class _Account:
         self.used_us = 0
         self.woke_us = woke_us  # the end of the last standstill that it has taken note of
         self.late = 0  # to be reported
+        self.late_burst = 0.0  # how much of it may be admitted
         self.late_left = 0.0  # how much more may be of that standstill
         self.live_per_s = 0.0  # its rate before that
         self.live = 0.0  # what it may attempt now at that rate
@@ -241,6 +245,19 @@ class _Account:
         self.live_per_s = self.rate.per_s(woke_us - stood_us)
         self.late_left = self.live_per_s * stood_us / SECOND_US
         self.live = 0.0
+        part = (1.0 - self.factor) * self.live_per_s / max(self.limit_per_s, 1)
+        self.late_burst = self.limit_burst * min(part, 1.0) if self.factor > 0.0 else inf
+
+    def lets_late_in(self, cost: int) -> bool:
+        """Whether a late operation is within the burst, for an account that was over.
+
+        A node has the part of the burst that it had of the limit: if all nodes of a machine stand
+        still, they admit one burst together.
+        """
+        if self.late_burst <= 0.0:
+            return False
+        self.late_burst -= cost
+        return True
 
     def is_late(self, cost: int, stood_us: int, now_us: int) -> bool:
         """Whether an operation waited; who serves twice the rate has caught up in `stood_us`."""
@@ -273,6 +290,7 @@ class Suppress:
         "_owner_of",
         "_planned_us",
         "_raise_us",
+        "_stood_in_all_us",
         "_stood_us",
         "_suppressed",
         "_ticked_us",
@@ -311,6 +329,7 @@ class Suppress:
         self._raise_us = RAISE_US
         self._planned_us = min(self.settings.early_us, self._interval_us)
         self._ticked_us = NO_REPORT  # when reports were last asked for
+        self._stood_in_all_us = 0
         self._stood_us = 0  # how long the last standstill was, and when it ended
         self._woke_us = NO_REPORT
 
@@ -320,12 +339,9 @@ class Suppress:
         if account is None:
             self._untracked += 1
             return NOTHING_HELD
-        if now_us - self._ticked_us > 2 * self._planned_us:
-            self._note_standstill(now_us)
         cost = request.cost
         counted = not request.attributes or self.settings.retry_attribute not in request.attributes
-        if counted:
-            self._count(request.caller, account, cost, now_us)
+        late = counted and self._count(request.caller, account, cost, now_us)
         account.used_us = now_us
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
@@ -334,7 +350,9 @@ class Suppress:
             if not account.share.take(cost, now_us):
                 self._suppressed += 1
                 return self._refusal(self.settings.retry_after_us)
-        elif applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost):
+        elif (applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost)) or (
+            late and not account.lets_late_in(cost)
+        ):
             self._suppressed += 1
             return self._refusal(self.settings.retry_after_us)
         fuse = account.fuse
@@ -348,6 +366,15 @@ class Suppress:
         self._admitted += 1
         account.admitted += cost
         return SuppressPermit(self, account, cost if counted else 0)
+
+    def note_standstill(self, now_us: int) -> int:
+        """Notice a standstill that has just ended; return how long this node has stood in all."""
+        late_us = now_us - self._ticked_us
+        if late_us > 2 * self._planned_us and self._ticked_us != NO_REPORT:
+            self._stood_us = late_us
+            self._stood_in_all_us += late_us
+            self._woke_us = self._ticked_us = now_us
+        return self._stood_in_all_us
 
     def is_suppressed(self, name: str, now_us: int) -> bool:
         """Whether a share of an account's operations is rejected here and now."""
@@ -416,8 +443,7 @@ class Suppress:
         for cut off. An account whose last report was not answered, or that is suppressed, is
         reported even if it was idle, so that its master replies.
         """
-        if now_us - self._ticked_us > 2 * self._planned_us:
-            self._note_standstill(now_us)
+        self.note_standstill(now_us)
         self._ticked_us = now_us
         link = self._links.get(master)
         if link is None:
@@ -453,7 +479,7 @@ class Suppress:
             if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
                 changed[count.account] = account
         report = SuppressReport(self.node, self.boot, tuple(counts), *link.heard)
-        if not any(count.late for count in counts):
+        if not counts or self._woke_us == NO_REPORT or now_us - self._woke_us > self._stood_us:
             return report
         return report._replace(stood_us=self._stood_us, woke_us=max(now_us - self._woke_us, 0))
 
@@ -476,6 +502,7 @@ class Suppress:
                 self._void += 1
                 continue
             news += 1
+            rate = self._rate_of(account, now_us)
             account.term = message.term
             account.generation = message.generation
             account.factor = factor.factor
@@ -487,7 +514,7 @@ class Suppress:
                 link.changed.pop(factor.account, None)
             elif factor.factor > 0.0:
                 link.changed.setdefault(factor.account, account)
-            account.held_per_s = (1.0 - factor.factor) * account.rate.per_s(now_us)
+            account.held_per_s = (1.0 - factor.factor) * rate
             if self.settings.shares and factor.factor > 0.0:
                 if account.share is None:
                     account.share = ShareBucket(now_us)
@@ -558,12 +585,12 @@ class Suppress:
             account.held_per_s = float(limit.per_s)
         return account
 
-    def _count(self, name: str, account: _Account, cost: int, now_us: int) -> None:
-        """Count what was attempted, now or while this node stood still."""
+    def _count(self, name: str, account: _Account, cost: int, now_us: int) -> bool:
+        """Count what was attempted; return whether that was while this node stood still."""
         account.total += cost
-        if account.woke_us != self._woke_us:
-            account.catch_up(self._stood_us, self._woke_us)
-        if account.late_left > 0.0 and account.is_late(cost, self._stood_us, now_us):
+        self._take_note(account, now_us)
+        late = account.late_left > 0.0 and account.is_late(cost, self._stood_us, now_us)
+        if late:
             account.late += cost
         else:
             account.rate.add(cost, now_us)
@@ -571,11 +598,17 @@ class Suppress:
         link.changed[name] = account
         if account.total - account.reported > account.limit_burst > 0:
             link.early = True
+        return late
 
-    def _note_standstill(self, now_us: int) -> None:
-        if self._ticked_us != NO_REPORT:
-            self._stood_us = now_us - self._ticked_us
-            self._woke_us = self._ticked_us = now_us
+    def _rate_of(self, account: _Account, now_us: int) -> float:
+        self._take_note(account, now_us)
+        return account.rate.per_s(now_us)
+
+    def _take_note(self, account: _Account, now_us: int) -> None:
+        """Take note of a standstill while the account's rate before it is still known."""
+        self.note_standstill(now_us)
+        if account.woke_us != self._woke_us:
+            account.catch_up(self._stood_us, self._woke_us)
 
     def _link_to(self, master: str) -> _Link:
         link = self._links.get(master)
@@ -629,7 +662,7 @@ class Suppress:
         account.applied = silent_factor(
             min(account.held_per_s, limit_per_s),
             silence_us,
-            account.rate.per_s(now_us),
+            self._rate_of(account, now_us),
             limit_per_s,
             account.nodes,
             hold_us=account.valid_us,

@@ -36,8 +36,10 @@ a tenth below for each limit-second of excess, until the excess is made up or bo
 While an account is rejected the bucket drains a little faster (`FORGIVEN`), so a step that has
 lasted is no debt when it ends. Of 5 L in pulses of 0.1 s, 4.7 L passed, and 0.98 L do.
 
-What was attempted at a node while it stood still comes all at once when it goes on, and is no
-burst: the node says how much of a count that is, and it is counted evenly over the standstill.
+A count goes where it was made. Attempts that waited at a node which stood still, counts of lost
+reports, and reports that waited while this process stood still are spread evenly over that time.
+A window that lacks counts shows no decrease: while an account is rejected, a node that is not
+silent owes its count, and no window lets the account go for a shortfall of that length.
 
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
@@ -67,10 +69,9 @@ that is rejected, or was until the silence began, is judged by what the others m
 
 A master that has just been given an account (`term` one higher where it began too), or has not
 heard of it for `valid_us`, for another one may have had it, has no history of it: for `warm_us` it
-answers with the factor that the reporting nodes heard last, if that is more than its own. So it
-does when a node comes that has not heard it yet, from the other side of a partition. A node's
-missing counts (lost reports) are added with the next one it hears, but of what is older than a
-second no more than a second's share, or the end of a partition would look like a flood.
+answers with the factor that each node reports first, if that is more than its own; later reports
+repeat this master's own factor. So it does when a node comes that has not heard it yet, from the
+other side of a partition. A silence is measured in the time that this process ran (`skip`).
 
 Cost: an addition to each of 5 rings and to the run, an account and report; a factor at most every
 `decide_us`.
@@ -179,15 +180,19 @@ class _Node:
         self.heard_us = now_us
 
 
-class _LastCount(NamedTuple):
-    """The total that a node last reported."""
+@final
+class _LastCount:
+    """The total that a node last reported, and the factor that it had heard then.
 
-    boot: int
-    total: int
-    at_us: int
-    factor: float  # that it had heard then
-    excess_unused: float  # of the account, then
-    run_unused: float
+    `excess_unused` and `run_unused` are the account's marks then, plus what past counts used since.
+    """
+
+    __slots__ = ("at_us", "boot", "excess_unused", "factor", "run_unused", "since_us", "total")
+
+    def __init__(self) -> None:
+        self.boot = self.total = 0
+        self.at_us = self.since_us = 0  # when it was heard, and since when it may be out of date
+        self.factor = self.excess_unused = self.run_unused = 0.0
 
 
 @final
@@ -250,6 +255,13 @@ class _Account:
         self.warm_until_us = 0  # until when every node's word is inherited
         self.used_us = 0
 
+    def demand_of(self, node: str) -> SlotRing:
+        """Return the ring of its attempts at one node."""
+        demand = self.demands.get(node)
+        if demand is None:
+            demand = self.demands[node] = new_demand()
+        return demand
+
     def add_admitted(self, count: float, now_us: int) -> None:
         """Count what was let in, as far as it is more than the rate."""
         per_s = float(self.per_s)
@@ -278,18 +290,21 @@ class _Account:
         self.run = max(self.run - drained, 0.0)
         self.run_us = max(now_us, self.run_us)
 
-    def add_late(
+    def add_past(
         self, count: int, let_in: float, span_us: tuple[int, int], last: _LastCount, now_us: int
     ) -> None:
-        """Count what was attempted while a node stood still, evenly over that span.
+        """Count what was attempted in a past span, and how much of it was let in, evenly over it.
 
         It had what the others left of the limit since the node's last count before that.
         """
         self.add_admitted(0.0, now_us)
-        unused = self.excess_unused - last.excess_unused
-        self.add_admitted(max(count * let_in - unused, 0.0), now_us)
+        used = min(let_in, self.excess_unused - last.excess_unused)
+        last.excess_unused += used
+        self.add_admitted(let_in - used, now_us)
         self._drain_run(now_us)
-        beyond = max(count - (self.run_unused - last.run_unused), 0.0)
+        used = min(count, self.run_unused - last.run_unused)
+        last.run_unused += used
+        beyond = count - used
         if self.run == 0.0 or span_us[0] < self.run_since_us:
             self.run_since_us = span_us[0]
         self.run += beyond
@@ -323,8 +338,10 @@ class SuppressMaster:
         "_nodes",
         "_reports",
         "_shared_us",
+        "_stood_us",
         "_untracked",
         "_void",
+        "_woke_us",
         "generation",
         "name",
         "settings",
@@ -354,6 +371,8 @@ class SuppressMaster:
         self._live = 1  # members that answer this one, itself included
         self._minority = False
         self._shared_us = now_us
+        self._stood_us = 0  # how long this process last stood still, until when
+        self._woke_us = now_us
 
     def receive(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
         """Fold a report in and return the reply; None for a node that has restarted since."""
@@ -396,6 +415,12 @@ class SuppressMaster:
         self._live = live
         self._members = max(members, len(self._absent) + 1)
         self._update_live_share(now_us)
+
+    def skip(self, stood_us: int, now_us: int) -> None:
+        """Note that this process stood still until now: the nodes were not silent meanwhile."""
+        self._stood_us, self._woke_us = stood_us, now_us
+        for node in self._nodes.values():
+            node.heard_us += stood_us
 
     def forget_node(self, name: str) -> None:
         """Forget a node that is gone for good; its part of each account is the others'."""
@@ -472,54 +497,88 @@ class SuppressMaster:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
         account.gained = 0
+        last = account.last_counts.get(report.node)
+        self._inherit(account, report, count, last, now_us)
+        gained, before = count.delta, count.factor
+        if last is not None:
+            before = last.factor
+            if last.boot == report.boot:
+                gained = count.total - last.total
+                if gained < 0:  # a late word: what it tells was in a later one
+                    return
+        fresh, late = min(count.delta, gained), 0
+        waited = (  # here, while this process stood still; `_owed_us` sees to a shorter one
+            self._stood_us >= self.settings.silent_us
+            and 0 <= now_us - self._woke_us < self.settings.decide_us
+        )
+        # The answer to its last report came meanwhile: some was let in by the factor before.
+        let_in = 1.0 - (count.factor if self.settings.form == LINEAR else min(before, count.factor))
+        if last is None:
+            last = account.last_counts[report.node] = _LastCount()
+        else:
+            late, node = min(count.late, fresh), report.node
+            if waited:
+                fresh = late
+            woke_us = now_us - report.woke_us
+            stood_us = (woke_us - report.stood_us, woke_us)
+            missed, missed_us = gained - fresh, (last.since_us, now_us)
+            self._add_past(account, node, missed, missed * let_in, missed_us, now_us)
+            # Of an account that is over, the node lets no more in than is within the burst.
+            late_in = late * let_in if self.settings.form == LINEAR else 0.0
+            self._add_past(account, node, late, late_in, stood_us, now_us)
+        self._add(account, report.node, fresh - late, let_in, now_us)
+        last.since_us = self._woke_us - self._stood_us if waited else now_us
+        last.boot, last.total, last.factor = report.boot, count.total, count.factor
+        last.at_us = now_us
+        if report.stood_us == 0 and not waited:  # or more of that standstill may come
+            last.excess_unused, last.run_unused = account.excess_unused, account.run_unused
+
+    def _inherit(
+        self,
+        account: _Account,
+        report: SuppressReport,
+        count: AccountCount,
+        last: _LastCount | None,
+        now_us: int,
+    ) -> None:
+        """Take over the factor of another master; later counts of a node repeat this one's."""
+        began_us = account.warm_until_us - self.settings.warm_us
         if report.generation == 0 and count.factor > account.factor:
             # The node has not heard this master yet: another one has decided meanwhile.
             before = account.inherited if now_us < account.inherited_until_us else 0.0
             account.inherited = max(before, count.factor)
             account.inherited_until_us = now_us + self.settings.warm_us
-        elif now_us < account.warm_until_us and count.factor > account.inherited:
-            account.inherited = count.factor
-        last_counts = account.last_counts.get(report.node)
-        if last_counts is None or last_counts.boot != report.boot:
-            gained = count.delta
-        else:
-            gained = count.total - last_counts.total
-            if gained < 0:  # a late word: what it tells was in a later one
-                return
-            missed = gained - count.delta
-            age_us = now_us - last_counts.at_us
-            if missed > 0 and age_us > SECOND_US:
-                gained = count.delta + missed * SECOND_US // age_us
-        account.last_counts[report.node] = _LastCount(
-            report.boot,
-            count.total,
-            now_us,
-            count.factor,
-            account.excess_unused,
-            account.run_unused,
-        )
-        late = min(count.late, gained) if last_counts is not None else 0
-        fresh = gained - late
-        span_us = (now_us - report.woke_us - report.stood_us, now_us - report.woke_us)
-        account.gained = fresh
+        elif now_us < account.warm_until_us and (last is None or last.at_us < began_us):
+            account.inherited = max(account.inherited, count.factor)
+
+    def _add(self, account: _Account, node: str, count: int, let_in: float, now_us: int) -> None:
+        """Count what was attempted just now."""
+        account.gained = count
         if self.settings.form == SHARES:
-            demand = account.demands.get(report.node)
-            if demand is None:
-                demand = account.demands[report.node] = new_demand()
-            demand.add(fresh, now_us)
-            if late:
-                demand.add_over(late, *span_us, now_us)
-        let_in = 1.0 - count.factor
-        if self.settings.form in _JUDGED_BY_LADDER:
-            # The answer to its last report came meanwhile: some was let in by the factor before.
-            before = count.factor if last_counts is None else last_counts.factor
-            let_in = 1.0 - min(before, count.factor)
-            account.add_admitted(fresh * let_in, now_us)
-        elif self.settings.form == LINEAR:  # of what was admitted
-            fresh, late = round(fresh * let_in), round(late * let_in)
-        if late and last_counts is not None:
-            account.add_late(late, let_in, span_us, last_counts, now_us)
-        account.add(fresh, now_us)
+            account.demand_of(node).add(count, now_us)
+        if self.settings.form == LINEAR:  # of what was admitted
+            count = round(count * let_in)
+        else:
+            account.add_admitted(count * let_in, now_us)
+        account.add(count, now_us)
+
+    def _add_past(
+        self,
+        account: _Account,
+        node: str,
+        count: int,
+        let_in: float,
+        span_us: tuple[int, int],
+        now_us: int,
+    ) -> None:
+        """Count what was attempted in a span before; its report was lost, or its node stood."""
+        if count == 0:
+            return
+        if self.settings.form == SHARES:
+            account.demand_of(node).add_over(count, *span_us, now_us)
+        if self.settings.form == LINEAR:
+            count = round(let_in)
+        account.add_past(count, let_in, span_us, account.last_counts[node], now_us)
 
     def _account_of(self, name: str, now_us: int) -> _Account | None:
         account = self._accounts.get(name)
@@ -597,6 +656,7 @@ class SuppressMaster:
             0 if spent else burst,  # whoever is over has spent it
             now_us,
             delay_us=self.settings.delay_us,
+            owed_us=self._owed_us(account, now_us) if spent else 0,
             sigmas=self.settings.sigmas,
         )
         account.add_admitted(0.0, now_us)
@@ -610,6 +670,16 @@ class SuppressMaster:
             account.over_us = now_us
             return exact_factor(rate, per_s * share)
         return 0.0
+
+    def _owed_us(self, account: _Account, now_us: int) -> int:
+        """For how long a node that is not silent owes a count of an account that is rejected."""
+        owed_us = 0
+        for last in account.last_counts.values():
+            since_us = now_us - last.at_us
+            stood_us = self._stood_us if last.at_us < self._woke_us else 0
+            if since_us - stood_us < self.settings.silent_us:
+                owed_us = max(owed_us, since_us)
+        return owed_us
 
     def _hold(
         self,
@@ -683,10 +753,12 @@ def estimate(
     *,
     delay_us: int,
     sigmas: float,
+    owed_us: int = 0,
 ) -> tuple[bool, float]:
     """Whether any window shows more than (L, B) explains, and the rate that is to be believed.
 
     `run` is one more window, a count and its seconds, that stands where its length puts it.
+    Counts of the last `owed_us` may not be there yet, so a window may show too little.
     """
     counts: list[tuple[float, float]] = []
     waiting = True
@@ -700,16 +772,17 @@ def estimate(
     over = False
     rate = -1.0
     delay_s = delay_us / SECOND_US
+    owed_s = max(owed_us, delay_us) / SECOND_US
     for count, span_s in counts:
         explained = per_s * (span_s + delay_s) + burst + sigmas * sqrt(per_s * span_s)
         if rate < 0.0:
             rate = count / span_s
         else:
             expected = rate * span_s
-            doubt = rate * delay_s + sigmas * sqrt(max(expected, 1.0))
-            if count > expected + doubt:
+            chance = sigmas * sqrt(max(expected, 1.0))
+            if count > expected + rate * delay_s + chance:
                 rate = count / span_s
-            elif count < expected - doubt:
+            elif count < expected - rate * owed_s - chance:
                 rate = count / span_s
                 over = False
         if count > explained:
