@@ -65,7 +65,7 @@ class HaproxyPair:
             "backend replicas",
             *(
                 f"    server r{port} 127.0.0.1:{port}{checked} "
-                f"check inter {CHECK_MS}ms fall 1 rise 1"
+                f"check inter {CHECK_MS}ms fall 2 rise 1"
                 for port in ports
             ),
             "",

@@ -17,6 +17,7 @@ import redis
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
 from sluicegate.stores.redis.client import open_client
 from sluicegate.testing import SeededChance
+from tests.prove.seeds import whole as in_full
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -62,7 +63,12 @@ class Simulated:
         self.members.tell({f"caller-{at}": round(draw(100, 10) * 1_000) for at in range(CALLERS)})
 
 
-@pytest.mark.parametrize("demand", [False, True], ids=["leases", "shares"])
+# On a contended core a server takes up to a third more CPU time for the same commands, and with
+# demand there is no room for that: the second runs with the full proofs, on an idle machine.
+@pytest.mark.parametrize(
+    "demand",
+    [pytest.param(False, id="leases"), *([pytest.param(True, id="shares")] if in_full() else [])],
+)
 def test_thousand_dispatchers_take_part_of_redis_core(
     redis_server: RedisServer, demand: bool
 ) -> None:
