@@ -162,8 +162,8 @@ class Limiter:
         self._rule_keys = RuleKeys(defaults, self._make, rules_max)
         self._tables = self._rule_keys.keys
         self._rule_keys.replace(rules)
-        self._rule: RuleLike | None = rule
         self._table: LimitKeys | None = None if rule is None else self._rule_keys.keys_of(rule)
+        self._rule: RuleLike | None = rule  # after `keys_of`, which says what is wrong with it
         if flag("require_store", require_store) and self._remote is not None:
             self._remote.check()
 
