@@ -156,7 +156,8 @@ def test_a_trouble_is_told_once_by_its_name(capsys: pytest.CaptureFixture[str]) 
     failures = {"publishing": "publishing (a ref) is unavailable", "branch": "a push was refused"}
     print_failures({"troubles": failures})
     assert capsys.readouterr().err == (
-        "sluicegate: publishing (a ref) is unavailable\nsluicegate: branch: a push was refused\n"
+        "sluicegate: publishing (a ref) is unavailable; the decision stands, and sluicegate rules "
+        "status delivers it\nsluicegate: branch: a push was refused\n"
     )
     print_failures({"troubles": {}})
     print_failures({})
