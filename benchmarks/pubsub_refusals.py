@@ -54,7 +54,7 @@ def cpu_s(pid: int) -> float:
 
 
 def flood(port: int, channel: str, count: int) -> int:
-    """Publish so many, some at a time; return how many were refused."""
+    """Publish `count` messages in portions; return the number rejected."""
     frames = [
         frame(
             Opcode.TEXT,

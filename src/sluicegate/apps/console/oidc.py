@@ -3,7 +3,7 @@
 The code flow with PKCE. A login begins here and ends at `/login/back` in the same browser. State,
 nonce and verifier travel in a sealed cookie that is valid for `LOGIN_S`, so a login takes no memory
 here and no number of logins can crowd out another. A callback without that cookie is rejected, so
-nobody can be logged in as another person. The ID token counts only if the provider's keys have
+a person cannot be logged in as another one. The ID token counts only if the provider's keys have
 signed it, for this client, just now, for this login. A table of the settings maps its groups to
 grants; a person without any grant cannot log in.
 
