@@ -73,6 +73,7 @@ class Request:
         "key",
         "measured",
         "operation",
+        "over_quota",
         "price_milli",
         "shard",
         "table",
@@ -104,6 +105,7 @@ class Request:
         self.cost_ru = cost
         self.cost_mru = cost * 1_000
         self.price_milli = 1_000
+        self.over_quota = False
         self.measured: Measured | None = None
         self.attributes = attributes
 

@@ -1,0 +1,179 @@
+"""Found limit: how many units may be in flight where nobody knows it.
+
+There is no limit until work ends too late or callers hang up. Then the limit follows the time that
+work spends at the resource, which is in-flight / throughput (Little's law), so it needs no
+measurement from before the overload.
+
+    free        more than `LATE_SHARE` of a window was in vain: limit to a part of what is in flight
+    limiting    time above the target: fewer, in proportion, at most half
+                time below the target, and a queue stands here: more
+                fewer in flight did not shorten the time: the work is slow by itself, so more
+                no queue for `CALM_WINDOWS`: free again
+
+The target is `TARGET_SHARE` of the callers' patience, but at least `ROOM` times what the work takes
+by itself, as far as that is known.
+
+A window has at least `WINDOW` units that were sent after the last change, and lasts twice as long
+as they took on average, so the short ones among them do not speak for all.
+
+Cost: a few additions for each unit.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+TARGET_SHARE: Final = 0.25
+TARGET_MOST: Final = 0.8
+ROOM: Final = 2.0
+LATE_SHARE: Final = 0.05
+WINDOW: Final = 16
+GROWTH: Final = 1.25
+CALM_WINDOWS: Final = 8
+BLAMED_SHARE: Final = 0.5
+PATIENT_SHARE: Final = 0.4
+HOLDS_MIN: Final = 16
+HOLDS_MAX: Final = 512
+LIMIT_MAX: Final = 1 << 20
+
+
+@final
+class FoundLimit:
+    """The limit of one resource."""
+
+    __slots__ = (
+        "_alone_us",
+        "_calm",
+        "_count",
+        "_first",
+        "_hold_us",
+        "_holds",
+        "_inflight",
+        "_late",
+        "_queued",
+        "_since_us",
+        "_sum",
+        "_was_inflight",
+        "_was_us",
+        "limit",
+        "limiting",
+        "patience_us",
+    )
+
+    def __init__(self) -> None:
+        self.limit = LIMIT_MAX
+        self.limiting = False
+        self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
+        self._alone_us = 0.0  # what work takes by itself; 0: not known
+        self._was_us = self._was_inflight = 0.0  # the window before
+        self._first = False  # the window after the first cut
+        self._since_us = 0
+        self._hold_us = 0  # no limit before this instant
+        self._holds = HOLDS_MIN
+        self._calm = 0
+        self._count = self._late = self._inflight = self._sum = 0
+        self._queued = False
+
+    def record(
+        self, sent_us: int, now_us: int, inflight: int, patience_us: int, late: bool, queued: bool
+    ) -> bool:
+        """Record a unit that has ended; return whether the limit has changed.
+
+        `inflight` were in flight when it was sent, `patience_us` is the time its caller had in all
+        (0: not known), `late` whether the result was in vain, and `queued` whether others wait.
+        """
+        if patience_us:
+            self._learn_patience(patience_us)
+        if sent_us < self._since_us and self.limiting:
+            return False
+        self._count += 1
+        self._sum += now_us - sent_us
+        self._inflight += inflight
+        self._late += late
+        self._queued = self._queued or queued
+        count = self._count
+        if count < WINDOW:
+            return False
+        mean_us = self._sum / count
+        if self.limiting and now_us - self._since_us < 2 * mean_us:
+            return False
+        before = self.limit
+        late = self._late > LATE_SHARE * count
+        inflight_mean = self._inflight / count
+        if self.limiting:
+            self._steer(mean_us, inflight_mean, late, now_us)
+        else:
+            self._watch(mean_us, inflight_mean, late, now_us)
+        self._since_us = now_us
+        self._count = self._late = self._inflight = self._sum = 0
+        self._queued = False
+        return self.limit != before
+
+    def record_hung_up(self, age_us: int) -> None:
+        """Record how old a request was when its caller hung up."""
+        self._learn_patience(age_us)
+        if not self.limiting:
+            self._late += 1
+
+    def _learn_patience(self, patience_us: int) -> None:
+        weight = 1 / 32 if self.patience_us else 1.0
+        self.patience_us += (patience_us - self.patience_us) * weight
+
+    def _watch(self, mean_us: float, inflight: float, late: bool, now_us: int) -> None:
+        """A window without a limit."""
+        blamed = mean_us > BLAMED_SHARE * self.patience_us
+        if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
+            self._alone_us = mean_us if not late else self._alone_us
+        elif now_us >= self._hold_us and inflight >= 2 and self._has_room():
+            self.limiting = self._first = True
+            self._calm = 0
+            self._was_us, self._was_inflight = mean_us, inflight
+            share = self._target_us() / mean_us
+            self.limit = max(1, int(inflight * min(0.5, max(0.25, share))))
+
+    def _has_room(self) -> bool:
+        """Whether callers wait much longer than the work takes, so that a queue can help them."""
+        return self.patience_us > 0 and self._alone_us < PATIENT_SHARE * self.patience_us
+
+    def _target_us(self) -> float:
+        patience_us = self.patience_us
+        return max(
+            1.0, min(0.8 * patience_us, max(TARGET_SHARE * patience_us, ROOM * self._alone_us))
+        )
+
+    def _steer(self, mean_us: float, inflight: float, late: bool, now_us: int) -> None:
+        """A window with a limit."""
+        first, self._first = self._first, False
+        if inflight < 0.8 * self._was_inflight:
+            proportional_us = self._was_us * inflight / self._was_inflight
+            if mean_us > (self._was_us + proportional_us) / 2:
+                self._alone_us = mean_us
+                if first:
+                    self._holds = min(HOLDS_MAX, 2 * self._holds)
+                    self._set_free(now_us + int(self._holds * mean_us))
+                    return
+        elif late and mean_us > BLAMED_SHARE * self.patience_us:
+            self._alone_us = min(self._alone_us, mean_us / 4)
+        if self._alone_us == 0.0 or mean_us < self._alone_us:
+            self._alone_us = mean_us
+        if not self._has_room():
+            self._set_free(now_us + int(self._holds * mean_us))
+            return
+        self._was_us, self._was_inflight = mean_us, inflight
+        self._calm = 0 if self._queued else self._calm + 1
+        if self._calm >= CALM_WINDOWS:
+            self._holds = HOLDS_MIN
+            self._set_free(now_us)
+            return
+        ratio = mean_us / self._target_us()
+        if ratio > 1.0:
+            self.limit = max(1, int(min(inflight, self.limit) * max(0.5, 1 / ratio)))
+        elif self._queued:
+            grown = self.limit * min(GROWTH, 1 / ratio)
+            self.limit = max(int(grown), self.limit + (ratio < 0.8))
+
+    def _set_free(self, hold_us: int) -> None:
+        self.limiting = False
+        self.limit = LIMIT_MAX
+        self._hold_us = hold_us
+        self._was_us = self._was_inflight = 0.0

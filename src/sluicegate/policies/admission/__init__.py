@@ -1,0 +1,1 @@
+"""Admission: one queue and one limit in front of each resource (`gate.py`)."""

@@ -1,0 +1,434 @@
+"""Gate: one queue and one limit in front of each resource.
+
+    arrives     a slot is free and nobody waits: it starts; else it waits
+                it cannot finish before its deadline: DEADLINE
+                the queue is full: the oldest unit of the lowest rank leaves with QUEUE_FULL
+    ends        its slot goes to the next unit: criticality, then callers by the time they have
+                used, then the newest once a queue stands (`kernels/fair_queue.py`)
+    too late    a unit that can no longer finish leaves with QUEUE_TIMEOUT at that instant
+    hangs up    cancel the task that waits: the unit leaves the queue
+
+The limit is the number of slots where it is known, and found where it is not
+(`kernels/found_limit.py`). The time that work takes is that of its resource, without this queue.
+
+A gate belongs to one event loop. `lagging` says that the loop itself is the bottleneck: then units
+start one by one, in the order of the queue, each after the loop has read what has arrived.
+
+Cost: an arrival that finds a slot costs a few additions and one permit; one that waits costs a
+future and a heap push. Bounds: `length_max` units and `bytes_max` bytes wait in all, and
+`resources_max` resources are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import BasePermit, Outcome
+from sluicegate.contracts.policy import BasePromptPolicy
+from sluicegate.contracts.reasons import (
+    DEADLINE,
+    OVERLOADED,
+    QUEUE_FULL,
+    QUEUE_TIMEOUT,
+    Reason,
+)
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.fair_queue import Waiting
+from sluicegate.kernels.found_limit import LIMIT_MAX
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.admission.resource import RANKS, Resource, rank_of
+from sluicegate.policies.admission.settings import WAITER_BYTES, GateSettings
+
+RESERVED: Final = 4  # without a queue, one slot of so many is only for CRITICAL
+_DISPLACED_US: Final = 1_000_000
+
+
+class GateStats(NamedTuple):
+    """Levels now, and counts since the start."""
+
+    limit: int  # of all resources; LIMIT_MAX: there is none
+    found: bool
+    inflight: int
+    queued: int
+    queued_bytes: int
+    admitted: int
+    waited: int  # of the admitted
+    refused_full: int
+    refused_timeout: int
+    refused_deadline: int
+    hung_up: int
+    late: int  # ended after their deadline
+    late_us: int  # the time spent on them
+    worked_us: int
+
+
+@final
+class GateWaiter(Waiting):
+    """A request in the queue; `future` receives its permit or its refusal."""
+
+    __slots__ = ("future", "request", "resource")
+
+    def __init__(
+        self,
+        request: Request,
+        resource: Resource,
+        future: asyncio.Future[GatePermit | Decision],
+        size: int,
+    ) -> None:
+        deadline_us = -1 if request.deadline_us is None else request.deadline_us
+        super().__init__(rank_of(request), request.caller, deadline_us, size)
+        self.request = request
+        self.resource = resource
+        self.future = future
+
+
+@final
+class GatePermit(BasePermit):
+    """One slot."""
+
+    __slots__ = ("_gate", "_inflight", "_open", "request", "resource", "sent_us", "unit")
+
+    def __init__(
+        self,
+        gate: Gate,
+        resource: Resource,
+        request: Request,
+        now_us: int,
+        unit: GateWaiter | None,
+    ) -> None:
+        self._gate = gate
+        self._inflight = resource.inflight
+        self._open = True
+        self.resource = resource
+        self.request = request
+        self.sent_us = now_us
+        self.unit = unit
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """Give the slot to the next unit."""
+        if not self._open:
+            return False
+        self._open = False
+        self._gate.leave(self, self._inflight, outcome, now_us, spent)
+        return True
+
+
+@final
+class Gate(BasePromptPolicy):
+    """The queue and the limit of each resource."""
+
+    __slots__ = (
+        "_admitted",
+        "_due_us",
+        "_full",
+        "_hung_up",
+        "_lagging",
+        "_late",
+        "_late_us",
+        "_resource_of",
+        "_size_bytes",
+        "_timed_out",
+        "_timer",
+        "_too_late",
+        "_turn",
+        "_waited",
+        "_worked_us",
+        "queued",
+        "queued_bytes",
+        "resources",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        settings: GateSettings,
+        *,
+        size_bytes: Callable[[Request], int] | None = None,
+        resource_of: Callable[[Request], str] | None = None,
+        lagging: Callable[[], bool] | None = None,
+    ) -> None:
+        """A request waits for `resource_of` it, else for its shard, and holds `size_bytes`."""
+        self.settings = settings
+        self.resources: dict[str, Resource] = {}
+        self._size_bytes = size_bytes
+        self._resource_of = resource_of
+        self._lagging = lagging
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_us = 0
+        self._turn = False  # one start for each turn of the loop is scheduled
+        self.queued = self.queued_bytes = 0
+        self._admitted = self._waited = self._full = self._timed_out = self._too_late = 0
+        self._hung_up = self._late = self._late_us = self._worked_us = 0
+
+    # How a request enters.
+
+    def resource(self, request: Request) -> Resource:
+        """Return the resource that a request needs."""
+        name = request.shard if self._resource_of is None else self._resource_of(request)
+        found = self.resources.get(name)
+        if found is None:
+            if len(self.resources) >= self.settings.resources_max:
+                self._forget_idle()
+            found = self.resources[name] = Resource(name, self.settings.slots)
+        return found
+
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Whether the request would be decided at once."""
+        if self._turn or (self._lagging is not None and self._lagging()):
+            return False
+        return self.resource(request).has_slot
+
+    def admit_now(self, request: Request, now_us: int) -> GatePermit | Decision:
+        """Take a slot, for a request that is `ready`."""
+        resource = self.resource(request)
+        deadline_us = request.deadline_us
+        if deadline_us is not None and now_us + resource.need_us(request, now_us) > deadline_us:
+            self._too_late += 1
+            return self._refusal(DEADLINE)
+        return self._start(resource, request, now_us, None)
+
+    def admit_or_refuse(self, request: Request, now_us: int) -> GatePermit | Decision:
+        """Decide without a queue, for callers that cannot wait; a few slots are for CRITICAL."""
+        resource = self.resource(request)
+        limit = resource.limit
+        if request.criticality:
+            limit -= limit // RESERVED
+        if resource.inflight >= limit:
+            self._full += 1
+            return self._refusal(OVERLOADED, self._wait_us(resource))
+        return self.admit_now(request, now_us)
+
+    async def admit(self, request: Request, clock: Clock) -> GatePermit | Decision:
+        """Return a permit, now or when it is this request's turn, or a refusal."""
+        now_us = clock.now_us()
+        if self.ready(request, now_us):
+            return self.admit_now(request, now_us)
+        resource = self.resource(request)
+        need_us = resource.need_us(request, now_us)
+        if request.deadline_us is not None and now_us + need_us > request.deadline_us:
+            self._too_late += 1
+            return self._refusal(DEADLINE)
+        loop = asyncio.get_running_loop()
+        size = WAITER_BYTES + (0 if self._size_bytes is None else self._size_bytes(request))
+        unit = GateWaiter(request, resource, loop.create_future(), size)
+        if not self._make_room(unit):
+            self._full += 1
+            return self._refusal(QUEUE_FULL, self._wait_us(resource))
+        resource.queue.push(unit, need_us, now_us)
+        self.queued += 1
+        self.queued_bytes += size
+        self._watch(resource, clock, now_us)
+        if resource.inflight < resource.limit:  # the loop is what there is too little of
+            self._take_turns(clock)
+        try:
+            return await unit.future
+        except asyncio.CancelledError:
+            self._hang_up(unit, clock.now_us())
+            raise
+
+    # How it leaves.
+
+    def leave(
+        self, permit: GatePermit, inflight: int, outcome: Outcome, now_us: int, spent: bool
+    ) -> None:
+        """A permit has ended; called by the permit."""
+        resource, request = permit.resource, permit.request
+        resource.inflight -= 1
+        if spent and outcome is not Outcome.IGNORE:
+            measured = request.measured
+            sent_us = permit.sent_us
+            took_us = now_us - sent_us
+            if measured is not None and measured.service_us > 0:
+                took_us = measured.service_us
+            deadline_us = request.deadline_us
+            late = deadline_us is not None and now_us > deadline_us
+            self._worked_us += took_us
+            if late:
+                self._late += 1
+                self._late_us += took_us
+            late = late or outcome is Outcome.DROPPED
+            resource.record(request, sent_us, inflight, took_us, now_us, late)
+            if permit.unit is not None:
+                resource.queue.settle(permit.unit, took_us)
+        if resource.queue.waiting and not self._turn:
+            self._serve(resource, now_us)
+
+    def record_hung_up(self, permit: GatePermit, now_us: int) -> None:
+        """The caller of work in flight has hung up."""
+        found = permit.resource.found
+        if found is not None and permit.request.deadline_us is None:
+            found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
+
+    def resize(self, name: str, slots: int, now_us: int) -> None:
+        """Set the limit of one resource."""
+        resource = self.resources.get(name)
+        if resource is None:
+            resource = self.resources[name] = Resource(name, slots)
+        resource.slots, resource.found = slots, None
+        self._serve(resource, now_us)
+
+    def displaces(self, request: Request, now_us: int) -> bool:
+        """Whether the request would have to wait while work of a lower class is served."""
+        resource = self.resource(request)
+        return resource.contended and resource.serves_below(request, now_us - _DISPLACED_US)
+
+    def stats(self) -> GateStats:
+        """What it looks like now."""
+        limit = inflight = 0
+        for resource in self.resources.values():
+            limit = min(LIMIT_MAX, limit + resource.limit)
+            inflight += resource.inflight
+        slots = self.settings.slots
+        return GateStats(
+            limit if self.resources else slots or LIMIT_MAX,
+            not slots,
+            inflight,
+            self.queued,
+            self.queued_bytes,
+            self._admitted,
+            self._waited,
+            self._full,
+            self._timed_out,
+            self._too_late,
+            self._hung_up,
+            self._late,
+            self._late_us,
+            self._worked_us,
+        )
+
+    def _start(
+        self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
+    ) -> GatePermit:
+        resource.start(rank_of(request) if unit is None else unit.rank, now_us)
+        self._admitted += 1
+        return GatePermit(self, resource, request, now_us, unit)
+
+    def _serve(self, resource: Resource, now_us: int) -> None:
+        """Start the units that have a slot now."""
+        self._expire(resource, now_us)
+        while True:
+            unit = resource.next(now_us)
+            if unit is None:
+                return
+            self._begin(unit, now_us)
+
+    def _begin(self, unit: Waiting, now_us: int) -> bool:
+        """Start a unit that was taken out of its queue; False if it has hung up."""
+        assert isinstance(unit, GateWaiter)  # nothing else is pushed here
+        self._forget(unit)
+        if unit.future.done():  # cancelled, and its task has not run yet
+            return False
+        self._waited += 1
+        unit.future.set_result(self._start(unit.resource, unit.request, now_us, unit))
+        return True
+
+    def _expire(self, resource: Resource, now_us: int) -> None:
+        """Refuse the units that can no longer finish in time."""
+        while True:
+            unit = resource.queue.expire(now_us)
+            if unit is None:
+                return
+            self._timed_out += 1
+            self._reject(unit, QUEUE_TIMEOUT)
+
+    def _make_room(self, unit: GateWaiter) -> bool:
+        """Evict units of lower ranks, or older ones of the same, until this one fits."""
+        settings, queue = self.settings, unit.resource.queue
+        while (
+            self.queued >= settings.length_max or self.queued_bytes + unit.size > settings.bytes_max
+        ):
+            evicted = queue.evict(unit.rank)
+            if evicted is None:
+                return False
+            self._full += 1
+            self._reject(evicted, QUEUE_FULL)
+        return True
+
+    def _reject(self, unit: Waiting, reason: Reason) -> None:
+        assert isinstance(unit, GateWaiter)
+        self._forget(unit)
+        if not unit.future.done():
+            unit.future.set_result(self._refusal(reason, self._wait_us(unit.resource)))
+
+    def _forget(self, unit: GateWaiter) -> None:
+        self.queued -= 1
+        self.queued_bytes -= unit.size
+
+    def _hang_up(self, unit: GateWaiter, now_us: int) -> None:
+        """The task that waited was cancelled."""
+        self._hung_up += 1
+        if unit.resource.queue.remove(unit):
+            self._forget(unit)
+            found = unit.resource.found
+            if found is not None and unit.deadline_us < 0:
+                found.record_hung_up(now_us - (unit.request.arrived_us or unit.queued_us))
+        elif unit.future.done() and not unit.future.cancelled():
+            given = unit.future.result()
+            if isinstance(given, GatePermit):
+                given.end(Outcome.IGNORE, now_us, spent=False)
+
+    def _refusal(self, reason: Reason, retry_us: int = NEVER) -> Decision:
+        if reason is DEADLINE:
+            retry_us = NEVER
+        return Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
+
+    def _wait_us(self, resource: Resource) -> int:
+        """Return how long what waits now will take."""
+        return int(resource.mean_us * (resource.queue.waiting + 1) / min(resource.limit, 1_000))
+
+    def _forget_idle(self) -> None:
+        """Make room for another resource."""
+        for name, resource in list(self.resources.items()):
+            if not resource.inflight and not resource.queue.waiting:
+                del self.resources[name]
+                return
+
+    # The loop.
+
+    def _watch(self, resource: Resource, clock: Clock, now_us: int) -> None:
+        """Wake up when the first unit can no longer finish."""
+        due_us = resource.queue.next_expiry_us()
+        if due_us < 0 or (self._timer is not None and self._due_us <= due_us):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_us = due_us
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0, due_us - now_us) / 1e6, self._tick, clock)
+
+    def _tick(self, clock: Clock) -> None:
+        self._timer = None
+        now_us = clock.now_us()
+        for resource in self.resources.values():
+            if resource.queue.waiting:
+                self._expire(resource, now_us)
+                self._watch(resource, clock, now_us)
+
+    def _take_turns(self, clock: Clock) -> None:
+        """Start one unit in each turn of the loop."""
+        if not self._turn:
+            self._turn = True
+            asyncio.get_running_loop().call_soon(self._take_turn, clock)
+
+    def _take_turn(self, clock: Clock) -> None:
+        now_us = clock.now_us()
+        lagging = self._lagging is not None and self._lagging()
+        began = False
+        for resource in self.resources.values():
+            self._expire(resource, now_us)
+            while not (began and lagging):
+                unit = resource.next(now_us)
+                if unit is None:
+                    break
+                began = self._begin(unit, now_us) or began
+        if began and lagging and self.queued:
+            asyncio.get_running_loop().call_soon(self._take_turn, clock)
+        else:
+            self._turn = False
+
+
+__all__ = ["LIMIT_MAX", "RANKS", "WAITER_BYTES", "Gate", "GatePermit", "GateSettings", "GateStats"]

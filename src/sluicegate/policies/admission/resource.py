@@ -1,0 +1,110 @@
+"""Resource: a limit on work in flight, the queue in front of it, and the times of its work.
+
+A resource is what requests wait for: a shard, an engine, a pool of workers. It knows no loop;
+`gate.py` adds the futures.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.fair_queue import FairQueue, Waiting
+from sluicegate.kernels.found_limit import FoundLimit
+from sluicegate.kernels.service_times import ServiceTimes
+
+RANKS: Final = 2 * len(Criticality)  # of each class, first what is within its quota
+OPERATIONS_MAX: Final = 256
+OTHERS: Final = "(others)"
+_NEVER_US: Final = -(1 << 62)
+_MEAN_WEIGHT: Final = 1 / 16
+
+
+@final
+class Resource:
+    """The limit, the queue and the times of one resource."""
+
+    __slots__ = ("found", "inflight", "mean_us", "name", "queue", "served_us", "slots", "times")
+
+    def __init__(self, name: str, slots: int) -> None:
+        """With `slots` of 0 the limit is found."""
+        self.name = name
+        self.slots = slots
+        self.found = FoundLimit() if slots == 0 else None
+        self.inflight = 0
+        self.mean_us = 0.0  # of all its work
+        self.queue = FairQueue(RANKS)
+        self.times: dict[str, ServiceTimes] = {}
+        self.served_us = [_NEVER_US] * RANKS  # when a unit of each rank last started
+
+    @property
+    def limit(self) -> int:
+        """How many units may be in flight."""
+        found = self.found
+        return self.slots if found is None else found.limit
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether a unit that arrives now starts at once."""
+        return self.inflight < self.limit and not self.queue.waiting
+
+    @property
+    def contended(self) -> bool:
+        """Whether a unit that arrives now has to wait."""
+        return self.queue.waiting > 0 or self.inflight >= self.limit
+
+    def times_of(self, operation: str) -> ServiceTimes:
+        """Return the times of an operation; once there are many, the others share a record."""
+        times = self.times.get(operation)
+        if times is None:
+            if len(self.times) >= OPERATIONS_MAX:
+                operation = OTHERS
+            times = self.times.setdefault(operation, ServiceTimes())
+        return times
+
+    def need_us(self, request: Request, now_us: int) -> int:
+        """Return how long this request is expected to take if it starts now; 0 if unknown."""
+        times = self.times.get(request.operation)
+        return 0 if times is None else times.expected_us(self.inflight, now_us)
+
+    def serves_below(self, request: Request, since_us: int) -> bool:
+        """Whether work of a lower class has started here since then."""
+        served_us = self.served_us
+        for rank in range(2 * request.criticality + 2, RANKS):
+            if served_us[rank] >= since_us:
+                return True
+        return False
+
+    def start(self, rank: int, now_us: int) -> None:
+        """A unit has been sent."""
+        self.inflight += 1
+        self.served_us[rank] = now_us
+
+    def next(self, now_us: int) -> Waiting | None:
+        """Take the unit out of the queue that is to start now; None if none may."""
+        if not self.queue.waiting or self.inflight >= self.limit:
+            return None
+        return self.queue.pop(self.mean_us, now_us)
+
+    def record(
+        self, request: Request, sent_us: int, inflight: int, took_us: int, now_us: int, late: bool
+    ) -> None:
+        """Learn from a unit that has ended; `inflight` were in flight when it was sent."""
+        self.times_of(request.operation).record(took_us, inflight, now_us)
+        weight = _MEAN_WEIGHT if self.mean_us else 1.0
+        self.mean_us += (took_us - self.mean_us) * weight
+        found = self.found
+        if found is not None:
+            patience_us = 0
+            if request.deadline_us is not None:
+                arrived_us = request.arrived_us
+                patience_us = request.deadline_us - (arrived_us if arrived_us else sent_us)
+            found.record(
+                sent_us, now_us, inflight, max(patience_us, 0), late, self.queue.waiting > 0
+            )
+
+
+def rank_of(request: Request) -> int:
+    """Return the rank of a request: its class, and in it whether it is over its quota."""
+    return 2 * request.criticality + request.over_quota
