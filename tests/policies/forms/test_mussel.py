@@ -139,6 +139,12 @@ def test_callers_watched_are_bounded() -> None:
 
 
 def chain(**some: int) -> MusselChain:
+    return MusselChain(
+        MusselSettings(**some), CriticalityClamp(CriticalitySettings(callers={"till": CRITICAL}))
+    )
+
+
+def stack_of(form: MusselChain) -> Stack:
     settings = RequestUnitsSettings(
         weights=Weights(1.0, 0.0, 0.0, 0.0),
         rate_ru=8,
@@ -146,16 +152,13 @@ def chain(**some: int) -> MusselChain:
         debt_ru=0,
         margin_quantile=None,
     )
-    return MusselChain(
-        MusselSettings(**some),
-        CriticalityClamp(CriticalitySettings(callers={"till": CRITICAL})),
-        lambda prices: RequestUnits(settings, pricing=prices),
-    )
+    units = RequestUnits(settings, pricing=form.prices)
+    return Stack(*form.stages(units), observers=form.observers())
 
 
 def test_priced_class_gets_fewer_requests_for_its_quota() -> None:
     form = chain()
-    stack = Stack(*form.stages(), observers=form.observers())
+    stack = stack_of(form)
     form.prices.priced = 1
     form.prices._end_us = 1 << 60  # no window ends here
     passed = {DEGRADED: 0, BULK: 0}
@@ -173,7 +176,7 @@ def test_priced_class_gets_fewer_requests_for_its_quota() -> None:
 
 def test_claim_above_own_class_is_lowered_first() -> None:
     form = chain()
-    stack = Stack(*form.stages(), observers=form.observers())
+    stack = stack_of(form)
     request = Request("k", caller="bot", criticality=CRITICAL)
     assert isinstance(stack.admit_now(request, 1), StackPermit)
     assert request.criticality is DEGRADED

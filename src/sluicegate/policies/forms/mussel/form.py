@@ -50,14 +50,11 @@ class MusselChain:
         self,
         settings: MusselSettings,
         clamp: CriticalityClamp,
-        make_units: Callable[[MusselPrices], RequestUnits],
         size_bytes: Callable[[Request], int] | None = None,
     ) -> None:
-        """`make_units` returns the request units that charge at the prices given to it."""
         self.settings = settings
         self.clamp = clamp
         self.prices = MusselPrices()
-        self.units = make_units(self.prices)
         codel = Codel(CodelSettings(target_us=settings.target_us, interval_us=settings.interval_us))
         self.pool = QueuePool(
             name=POOL,
@@ -69,11 +66,11 @@ class MusselChain:
             size_bytes=size_bytes,
         )
 
-    def stages(self) -> list[StackStage]:
-        """The stages, in their order."""
+    def stages(self, units: RequestUnits) -> list[StackStage]:
+        """The stages, in their order; `units` charge at the prices of this chain."""
         return [
             at_once("criticality", self.clamp),
-            at_once("request units", self.units),
+            at_once("request units", units),
             waits(POOL, self.pool),
         ]
 

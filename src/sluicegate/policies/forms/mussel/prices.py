@@ -91,11 +91,12 @@ class MusselPrices:
         return [name for name, one in self._callers.items() if one.strikes >= STRIKES]
 
     def _end_window(self, now_us: int) -> None:
+        windows = 1 + (now_us - self._end_us) // WINDOW_US
         self._end_us = now_us + WINDOW_US
         ratio = self.ratio.ratio(now_us)
         stressed = self.ratio.stressed
         if not stressed:
-            self.priced = max(0, self.priced - 1)
+            self.priced = max(0, self.priced - windows)
             self._lowest = NEUTRAL
         elif self.priced < CLASSES - 1 and ratio < self._lowest:
             self.priced += 1

@@ -25,16 +25,21 @@ _SPAN_US_MAX: Final = 1 << 53
 
 @final
 class P2Span:
-    """A P2 estimate over spans of time that follow each other."""
+    """A P2 estimate over spans of time that follow each other.
 
-    __slots__ = ("_end_us", "_estimate", "_live", "_samples_min", "_span_us")
+    A span with too few samples says nothing: the estimate is then not known, or what it was if it
+    `keeps`.
+    """
 
-    def __init__(self, q: float, span_us: int, samples_min: int) -> None:
+    __slots__ = ("_end_us", "_estimate", "_keeps", "_live", "_samples_min", "_span_us")
+
+    def __init__(self, q: float, span_us: int, samples_min: int, *, keeps: bool = True) -> None:
         if not 1 <= span_us <= _SPAN_US_MAX:
             raise ValueError(f"a span must be from 1 to 2^53 us, not {span_us}")
         self._live = P2Quantile(q)
         self._span_us = span_us
         self._samples_min = samples_min
+        self._keeps = keeps
         self._estimate = 0.0
         self._end_us = 0
 
@@ -50,6 +55,8 @@ class P2Span:
         live = self._live
         if live.count >= self._samples_min:
             self._estimate = live.value() or 0.0
+        elif not self._keeps:
+            self._estimate = 0.0
         self._live = P2Quantile(live.q)
         self._end_us = (now_us // self._span_us + 1) * self._span_us
 
@@ -84,7 +91,7 @@ class P2Ratio:
             raise ValueError(f"short_us must be below long_us, not {short_us} and {long_us}")
         if samples_min < 1:
             raise ValueError(f"samples_min must be from 1, not {samples_min}")
-        self._short = P2Span(quantile, short_us, samples_min)
+        self._short = P2Span(quantile, short_us, samples_min, keeps=False)
         self._long = P2Span(quantile, long_us, samples_min)
         self._enter = enter
         self._leave = leave
