@@ -109,7 +109,7 @@ class KvApp(App[KvSettings]):
         self.chance = SystemChance()
         self.node = node_of(settings, worker.number)
         self.usage = CallerUsage()
-        self.pace = RefusalPace() if settings.policy == "layers" else None
+        self.pace = RefusalPace() if settings.charges else None
         self.engine = open_engine(settings.engine)
         self.engine_health = EngineHealthWatch(self.engine, self.clock)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
@@ -138,7 +138,6 @@ class KvApp(App[KvSettings]):
         layered = self.chain.layered
         self.callers = CallerTable(
             settings.epoch_ms * 1_000,
-            self.chain.penalty,
             set_quotas=self.quotas.set_quotas,
             set_classes=self.chain.replace_classes,
         )
@@ -196,7 +195,7 @@ class KvApp(App[KvSettings]):
             self.engine,
             self.clock,
             self.node,
-            usual={"stress": self.chain.stress, "prices": self.chain.local_prices},
+            usual={"stress": self.chain.stress},
         )
         self.rollups: Rollups | None = None
         if settings.usage:
@@ -338,8 +337,10 @@ class KvApp(App[KvSettings]):
             "glass": lambda: None if self.follower is None else self.follower.state(),
             "request_units": chain.units.stats,
             "costs": self.costs.state,
-            "penalty": chain.penalty.stats,
-            "prices": chain.prices.stats,
+            "prices": lambda: {
+                "prices_milli": chain.prices_milli,
+                "penalized": [] if chain.mussel is None else chain.mussel.prices.penalized(),
+            },
             "keeper": self.keeper.stats,
             "capture": lambda: None if self.capture is None else self.capture.stats(),
             "places": lambda: None if chain.places is None else chain.places.stats(),
@@ -376,7 +377,7 @@ class KvApp(App[KvSettings]):
         chain = self.chain
         yield from of_stack(self.admission.stats(), self.usage)
         yield from of_callers(self.usage)
-        yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
+        yield from of_stress(chain.stress.read(now_us), chain.prices_milli)
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
         if self.pace is not None:
             yield from of_pace(self.pace)
@@ -395,7 +396,7 @@ class KvApp(App[KvSettings]):
         now_us = self.clock.now_us()
         chain, hot = self.chain, self.hot
         quotas = self.callers.quotas_a_second()
-        others_ru = self.settings.quota_ru if self.settings.policy == "layers" else 0
+        others_ru = self.settings.quota_ru if self.settings.charges else 0
         if self.quotas.groups is not None:
             quotas, others_ru = {}, 0  # a group's quota is no caller's
         usage = {
@@ -417,7 +418,8 @@ class KvApp(App[KvSettings]):
             refused=self.usage.refusals(),
             usage=usage,
             picture=chain.stress.read(now_us),
-            shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
+            shed=chain.levels.stats(),
+            prices_milli=chain.prices_milli,
             queue=chain.queue.stats(),
             engine=engine,
             took=self.usage.took(),

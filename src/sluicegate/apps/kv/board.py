@@ -57,6 +57,7 @@ def board(
     usage: Mapping[str, CallerUse] | None = None,
     picture: StressState | None = None,
     shed: ShedStats | None = None,
+    prices_milli: Sequence[int] = (1_000,) * len(Criticality),
     queue: QueueStats | None = None,
     engine: Mapping[str, EngineUse] | None = None,
     took: Mapping[tuple[str, Criticality], Histogram] | None = None,
@@ -82,7 +83,7 @@ def board(
     if picture is not None:
         values["stress"] = _stress(picture)
     if shed is not None:
-        values["classes"] = _classes(shed)
+        values["classes"] = _classes(shed, prices_milli)
     if queue is not None:
         values["queue"] = _queue(queue)
     values["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
@@ -141,14 +142,14 @@ def _stress(picture: StressState) -> dict[str, object]:
     }
 
 
-def _classes(shed: ShedStats) -> list[dict[str, object]]:
+def _classes(shed: ShedStats, prices_milli: Sequence[int]) -> list[dict[str, object]]:
     """By criticality: what passed, what did not, and the price of a unit, in thousandths."""
     return [
         {
             "class": member.name,
             "admitted": shed.admitted[member],
             "refused": shed.refused[member],
-            "price_milli": shed.prices_milli[member] if shed.prices_milli else 1_000,
+            "price_milli": prices_milli[member],
         }
         for member in Criticality
     ]

@@ -1,6 +1,7 @@
 """Policy chain: the policies of a dispatcher, in the order in which they decide.
 
     layers           deadline, criticality, request units, shed, heavy lane, queue, bulkhead
+    mussel           criticality, priced request units, a CoDel pool (`policies/forms/mussel`)
     generation-one   criticality, a counter a minute for each caller, a plain pool
     none             a plain pool: a queue in front of a few places, and nothing else
 
@@ -24,14 +25,14 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
 from sluicegate.kernels.place_search import PLACES_MAX
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.budgets import Budget, Pricing
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.penalty import Penalty, PenaltySettings
+from sluicegate.policies.forms.mussel import MusselChain, MusselSettings
 from sluicegate.policies.places import HEAVY_SHARE, Places
-from sluicegate.policies.prices import LocalPrices, PriceSettings, SignsBeside
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -90,7 +91,8 @@ class PolicyChain:
         minute_quota: WaitingPolicy | None = None,
         spans: StackObserver | None = None,
     ) -> None:
-        self.layered = layers = settings.policy == "layers"
+        self.layered = settings.charges
+        layers = settings.policy == "layers"
         self.classed = settings.policy != "none"  # else all are alike
         self.budget = budget
         self.usage = usage
@@ -103,23 +105,7 @@ class PolicyChain:
                 operations_max=NEEDS_MAX,
             )
         )
-        ratio = settings.ratio_enter
-        self.stress = Stress(
-            StressSettings(
-                ratio=settings.ratio,
-                ratio_enter=ratio,
-                ratio_leave=max(ratio, 0.85),
-                ratio_hard=min(ratio, 0.3),
-                queue_standstill=True,
-            )
-        )
-        moves = settings.prices == "local"  # else they keep the signs that the penalty goes by
-        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio, moves=moves))
-        self.prices: LocalPrices | Shed = self.local_prices
-        pricing: Pricing = self.local_prices
-        if settings.prices == "mussel":
-            self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
-            pricing = SignsBeside(self.local_prices, self.prices)
+        self.stress = Stress(StressSettings(queue_standstill=True))
         self._by_levels = settings.shed_form == "levels"
         self.levels = Shed(
             self.stress,
@@ -129,7 +115,17 @@ class PolicyChain:
             ),
             self._is_owed,
         )
-        self.penalty = Penalty(self.local_prices, PenaltySettings(times_max=settings.penalty_max))
+        self.mussel: MusselChain | None = None
+        if settings.policy == "mussel":
+            self.mussel = MusselChain(
+                MusselSettings(
+                    slots=settings.places,
+                    length_max=settings.queue_length,
+                    bytes_max=settings.queue_bytes,
+                ),
+                self.clamp,
+            )
+        pricing: Pricing | None = None if self.mussel is None else self.mussel.prices
         self.units = RequestUnits(
             RequestUnitsSettings(
                 weights=weights[GET],
@@ -142,7 +138,6 @@ class PolicyChain:
             ),
             budget=budget,
             pricing=pricing,
-            penalties=self.penalty,
         )
         self.queue = Queue(_queue(settings, plain=not layers or settings.queue_form == "none"))
         self.heavy = OperationQueue(
@@ -166,12 +161,12 @@ class PolicyChain:
                 self.heavy,
                 self.bulkhead,
                 settings.places_max or min(_PLACES_GROWTH * settings.places, PLACES_MAX),
-                self.local_prices.begin_anew,
-                self.local_prices.is_dear,
             )
         observers: list[StackObserver] = [usage]
         if layers:
-            observers += [self.stress, self.local_prices]
+            observers.append(self.stress)
+        if self.mussel is not None:
+            observers += self.mussel.observers()
         if self.places is not None:
             observers.append(self.places)
         if spans is not None:
@@ -188,7 +183,9 @@ class PolicyChain:
                 waits("minute quota", minute_quota),
                 waits("queue", self.queue),
             ]
-        by_line = settings.queue_form == "codel"  # else prices alone are what defends it
+        if self.mussel is not None:
+            return self.mussel.stages(self.units)
+        by_line = settings.queue_form == "codel"
         return [
             at_once("deadline", self.deadline),
             at_once("criticality", self.clamp),
@@ -203,12 +200,19 @@ class PolicyChain:
         """Take over what is live of these settings."""
         wait_us = settings.deadline_ms * _MS
         self.deadline.settings = replace(self.deadline.settings, default_us=wait_us)
-        if self.layered and settings.queue_form == "codel":
+        layers = settings.policy == "layers"
+        if layers and settings.queue_form == "codel":
             self.queue.replace_times(wait_us, settings.queue_ms * _MS)
-        if self.layered:
+        if layers:
             self.heavy.replace_wait(wait_us)
-        self.penalty.settings = replace(self.penalty.settings, times_max=settings.penalty_max)
         self.levels.replace_ramps(RampSettings(ramps=settings.ramps))
+
+    @property
+    def prices_milli(self) -> tuple[int, ...]:
+        """What a request unit costs each class now, in thousandths."""
+        if self.mussel is None:
+            return (PRICE_ONE_MILLI,) * len(Criticality)
+        return self.mussel.prices.prices_milli()
 
     def _is_owed(self, request: Request) -> bool:
         """Whether it is in nobody's way, or its class is owed a place in the line it would join.

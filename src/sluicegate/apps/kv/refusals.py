@@ -40,10 +40,10 @@ class KeptRefusal(NamedTuple):
     shard: str
     priority: str
     cost_mru: int
-    price_milli: int  # class, operation and shard, times the caller's penalty
+    price_milli: int  # of the class, times the caller's penalty
     balance_mru: int | None  # None: its group has it
     quota_mru: int | None  # of an epoch
-    ratio: float | None  # of this operation on this shard; None: too little is known
+    ratio: float | None  # of the slowest operation; None: too little is known
     queue_us: int
     stress: tuple[str, ...]
     retry_after_us: int
@@ -115,7 +115,7 @@ class RefusalRing:
                 request.price_milli,
                 None if standing is None else standing.level_mru,
                 None if standing is None else standing.quota_mru,
-                chain.local_prices.ratio(request),
+                chain.stress.read(now_us).ratio,
                 chain.queue.delay_us(now_us),
                 chain.stress.read(now_us).why,
                 decision.retry_after_us,

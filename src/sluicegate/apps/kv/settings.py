@@ -61,9 +61,9 @@ class KvSettings(RulesSettings, RampsSettings):
     policy: Annotated[
         str,
         Setting(
-            "all the layers; a counter a minute for each caller, the first generation; or a bare "
-            "pool",
-            one_of("layers", "generation-one", "none"),
+            "all the layers; Mussel's prices and CoDel pool; a counter a minute for each caller; "
+            "or a bare pool",
+            one_of("layers", "mussel", "generation-one", "none"),
         ),
     ] = "layers"
     # What callers may spend.
@@ -168,7 +168,7 @@ class KvSettings(RulesSettings, RampsSettings):
         str,
         Setting(
             "drop and shed by the line what has stood too long and what matters less, or nothing "
-            "but what is past its deadline: prices alone are left then",
+            "but what is past its deadline",
             one_of("codel", "none"),
         ),
     ] = "codel"
@@ -190,36 +190,6 @@ class KvSettings(RulesSettings, RampsSettings):
             one_of("levels", "utilization"),
         ),
     ] = "levels"
-    ratio: Annotated[
-        str,
-        Setting(
-            "the latency ratio: over a baseline frozen under stress, or over windowed P2",
-            one_of("frozen", "p2"),
-        ),
-    ] = "frozen"
-    ratio_enter: Annotated[
-        float,
-        Setting(
-            "below it an operation is slow, which prices and penalties go by; 0.3 is far later",
-            SHARE,
-        ),
-    ] = 0.6
-    prices: Annotated[
-        str,
-        Setting(
-            "where units cost more: nowhere, on a shard that is slow and whose work is too late, "
-            "or everywhere while anything is slow (as in Mussel)",
-            one_of("off", "local", "mussel"),
-        ),
-    ] = "off"
-    penalty_max: Annotated[
-        int,
-        Setting(
-            "times what callers pay at most who keep slowing the engine down; 1 is never",
-            whole(1, 1_000, "TIMES"),
-            live=True,
-        ),
-    ] = 4
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[
@@ -269,12 +239,17 @@ class KvSettings(RulesSettings, RampsSettings):
         int, Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"))
     ] = 1 << 30
 
+    @property
+    def charges(self) -> bool:
+        """Whether callers are charged request units."""
+        return self.policy in ("layers", "mussel")
+
     def check(self) -> None:
         """Raise for settings that do not go together."""
         if self.workers > 1 and self.engine.startswith(_OF_ONE_PROCESS):
             remedy = "several workers cannot share it: take lmdb: or a cluster, or --workers 1"
             raise BadValue("--engine", self.engine.partition(":")[0], remedy)
-        if self.workers > 1 and not self.store and self.policy == "layers":
+        if self.workers > 1 and not self.store and self.charges:
             remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
             raise BadValue("--workers", self.workers, remedy)
         if self.shard_places > self.places:
@@ -283,8 +258,6 @@ class KvSettings(RulesSettings, RampsSettings):
         if 0 < self.places_max < self.places:
             remedy = f"give at least as many as at first, {self.places} (--places), or 0"
             raise BadValue("--places-max", self.places_max, remedy)
-        if not self.ratio_enter:
-            raise BadValue("--ratio-enter", self.ratio_enter, "give a share above 0")
         self._check_quotas()
         super().check()
 
@@ -297,12 +270,12 @@ class KvSettings(RulesSettings, RampsSettings):
         if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:
             remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
             raise BadValue("--quota-ru", self.quota_ru, remedy)
-        if self.capture and (self.groups or self.policy != "layers"):
+        if self.capture and (self.groups or not self.charges):
             remedy = "it takes --policy layers, and quotas that are not lent (no --groups)"
             raise BadValue("--capture", self.capture, remedy)
         if not self.groups:
             return
-        if self.policy != "layers":
+        if not self.charges:
             raise BadValue("--groups", self.groups, "it takes --policy layers")
         if self.rules or self.rulebook:
             # Quotas of the rules would have no effect, and nobody would notice.

@@ -15,7 +15,6 @@ from sluicegate.testing import SeededChance
 T = TypeVar("T")
 
 CLASS_NAMES: Final = tuple(member.name for member in Criticality)
-PENALISED_EVERY: Final = 3
 
 
 class SetupDraws:
@@ -87,8 +86,6 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
     shards = draws.one_of((1, 1, 2, 5))
     knobs = {"workers": workers, "service_us": service_us, "shards": shards}
     knobs |= _server_knobs(draws, workers)
-    if seed % PENALISED_EVERY == 0:
-        knobs["penalised"] = 1
     amounts = {
         "slow": (20, 100, 300),
         "pause": (0,),
@@ -293,7 +290,6 @@ def _dispatcher(seed: int, draws: SetupDraws) -> Setup:
     fault = replace(fault, from_ms=known_ms, until_ms=until_ms)
     if fault.what == "pause":
         fault = replace(fault, until_ms=known_ms + draws.number(100, 3_000))
-    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
     return _setup("dispatcher", seed, until_ms + 3_000, loads, (fault,), knobs)
 
 
@@ -314,7 +310,6 @@ def _crowded_dispatcher(seed: int, draws: SetupDraws) -> Setup:
     knobs = {"slots": slots, "service_us": work_us, "memoryless": 1}
     knobs |= draws.maybe(0.3, "places", lambda: draws.one_of((slots, 16, 256)))
     span_ms = draws.one_of((2_000, 14_000))
-    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
     return _setup("dispatcher", seed, span_ms, loads, (), knobs)
 
 
