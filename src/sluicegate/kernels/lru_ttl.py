@@ -29,9 +29,10 @@ a needless fetch now and then, never a stale answer.
 What was changed in the order of things: dead entries are not swept. Entries are also linked in the
 order they were written, negative ones apart, and since each order has one ttl it is nearly the
 order of death. Each put takes up to two dead ones from the old ends, so they go twice as fast as
-entries come; jitter can hide a dead one behind a live one for `ttl * jitter`. With `admission`, which
-returns how often a key is read, a new key that needs room must be read more often than all live
-entries together that it would push out; if it is not, nothing is pushed out.
+entries come; jitter can hide a dead one behind a live one for `ttl * jitter`.
+
+`admission` returns how often a key is read. With it, a new key that needs room must be read more
+often than all live entries together that it would push out; otherwise nothing is pushed out.
 
 A clock that goes back stands still here until it has caught up: nothing gets a negative age, and
 what expired stays expired. On a clock that steps back by s an entry may live s longer.

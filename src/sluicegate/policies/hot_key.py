@@ -33,6 +33,7 @@ Bounds: `counters`, `cache_bytes_max`; keys longer than `key_length_max` are COL
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
@@ -54,6 +55,7 @@ __all__ = [
     "HotKeySettings",
     "HotKeyStats",
     "OfferedLoad",
+    "OfferedLoads",
 ]
 
 COLD: Final = -1
@@ -63,6 +65,7 @@ GRAIN: Final = 16
 # Forwarded reads that the offered load is a mean over: a burst of a few does not count as load, and
 # at 1,000 reads a second a full engine is noticed within a tenth of a second.
 LOAD_READS: Final = 64
+SHARDS_MAX: Final = 10_000  # further ones share one load
 _HALVED_MAX: Final = 58  # after that many halvings nothing is left
 
 V = TypeVar("V")
@@ -79,24 +82,50 @@ class OfferedLoad:
     the load away.
     """
 
-    __slots__ = ("_seen", "offered", "read_worth")
+    __slots__ = ("offered", "read_worth", "seen")
 
     def __init__(self, offered: float = 0.0) -> None:
-        self._seen = 0.0
         self.offered = offered
         self.read_worth = min(offered, 1.0) ** 4
-
-    def see(self, load: float) -> None:
-        """Count a read that arrives while the engine has this load, from 0 to 1."""
-        self._seen += load
+        self.seen = 0.0  # by the reads since the last one that was forwarded
 
     def forward(self) -> None:
         """Count a read or write that goes to the engine."""
-        offered = self.offered + (self._seen - self.offered) / LOAD_READS
+        offered = self.offered + (self.seen - self.offered) / LOAD_READS
         self.offered = offered
-        self._seen = 0.0
+        self.seen = 0.0
         squared = offered * offered
         self.read_worth = squared * squared if offered < 1.0 else 1.0
+
+
+@final
+class OfferedLoads:
+    """The offered load of each shard.
+
+    `busy` returns the load of a shard now: from 0 for idle to 1 when its slots are taken or
+    requests are queued for it.
+    """
+
+    __slots__ = ("_busy", "_loads")
+
+    def __init__(self, busy: Callable[[str], float]) -> None:
+        self._busy = busy
+        self._loads: dict[str, OfferedLoad] = {}
+
+    def of(self, shard: str) -> OfferedLoad:
+        """Return the load of a shard."""
+        load = self._loads.get(shard)
+        if load is None:
+            if len(self._loads) >= SHARDS_MAX:
+                return self._loads[next(iter(self._loads))]
+            load = self._loads[shard] = OfferedLoad()
+        return load
+
+    def see(self, shard: str) -> OfferedLoad:
+        """Count a read of this shard, and return the load of the shard."""
+        load = self._loads.get(shard) or self.of(shard)
+        load.seen += self._busy(shard)
+        return load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,9 +61,9 @@ class ReadPath(Protocol):
 class ShieldedReads:
     """The product's own: keep what is worth it at the load of the store, and share fetches.
 
-    `busy` returns the load of the store, from 0 to 1; without it each saved read counts as on a full
-    store. What can be taken out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not older
-    than a write; `split_on_write`, that nobody joins a fetch from before a write.
+    `busy` returns the load of the store, from 0 to 1; without it each saved read counts as on a
+    full store. What can be taken out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not
+    older than a write; `split_on_write`, that nobody joins a fetch from before a write.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ShieldedReads:
         if self.hot is None:
             return MISS, None
         if self._busy is not None and self.load is not None:
-            self.load.see(self._busy())
+            self.load.seen += self._busy()
         return self.hot.look(key, self._clock.now_us(), self._chance.draw(), self.load)
 
     async def fetch(self, request: Request, looked: Lookup) -> int:

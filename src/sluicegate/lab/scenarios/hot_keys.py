@@ -1,15 +1,15 @@
 """Hot keys: a crowd reads a few keys, and the store can do half of it or less.
 
-Flood: a million reads a second for five keys, spread over fifty nodes. Of the reads of hot keys at
+`flood`: a million reads a second for five keys, spread over fifty nodes. Of the reads of hot keys at
 most one in a thousand is forwarded in the first ten seconds, and one in ten thousand from then on;
 the keys are noticed within 50 ms; the p99 of other reads grows by a tenth at most.
 
-Popular, one-key, zipf: more than the store can do, of 500 keys that are each read three times a
-second, of one key, and of 100,000 keys by Zipf's law. From one second after the onset 95% of all
-reads are answered in time. A threshold in reads a second (`absolute`) does not notice the 500 keys.
+`popular`, `one-key`, `zipf`: more reads than the store can do, of 500 keys that are each read three
+times a second, of one key, and of 100,000 keys by Zipf's law. From one second after the onset 95%
+of all reads are answered in time. A threshold in reads a second (`absolute`) notices too few keys.
 
-Idle: a million keys at a fifth of the load. No read is answered from memory, because a stale answer
-has a price and nobody needs it.
+`idle`, `calm`: a fifth of what the store can do, of a million keys alike and by Zipf's law. No read
+is answered from memory: a stale answer has a price, and nobody needs one.
 
 The rig: a node of a cluster with its share of the store. It has its usual reads, and then a crowd
 in addition. Nodes share only the store and the crowd is spread evenly, so one node shows what fifty
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias, final
@@ -283,7 +283,7 @@ candidate: Final = candidate_maker(play)
 
 
 def _threshold(reads_per_s: int, **form: Any) -> HotKeySettings:
-    """The form with an absolute threshold: hot at that many reads in a second, whatever the load."""
+    """An absolute threshold: hot at that many reads in a second, whatever the load."""
     ttl_us = form.get("ttl_us", HotKeySettings().ttl_us)
     saved = (reads_per_s - 1) * ttl_us / 1e6
     return HotKeySettings(window_us=1_000_000, saved_min=saved, **form)
@@ -308,14 +308,33 @@ absolute: Final = shielded(hot=ABSOLUTE, at_load=False)
 without_coalesce: Final = shielded(coalesce=False)
 without_hot_key: Final = shielded(hot_key=False)
 
+# A store of 800 reads a second.
+SMALL: Final = FloodRig(
+    begin_us=2_000_000,
+    early_us=5_000_000,
+    span_us=10_000_000,
+    workers=4,
+    service=Exponential(5_000.0),
+)
+_USUAL_ONLY: Final = replace(SMALL, hot_keys=0, hot_share=0.0, other_keys=100_000)
+OVERLOADS: Final = ("popular", "one-key", "zipf")
+
 SCENARIO: Final = Scenario(
     number=10,
     name="hot-keys",
-    title="A million reads a second, four fifths of them of five keys",
-    why="A shard that everybody asks for is lost, and with it whoever needs its other keys.",
-    rigs={"flood": FloodRig()},
+    title="Crowds on one key, five and 500, and loads that nothing need be kept for",
+    why="A crowd on a few keys takes the store from all, and a stale answer without need is a fault.",
+    rigs={
+        "flood": FloodRig(),
+        "popular": replace(SMALL, per_s=1_680.0, hot_keys=500, hot_share=0.95),
+        "one-key": replace(SMALL, per_s=5_000.0, hot_keys=1, hot_share=0.98),
+        "zipf": replace(_USUAL_ONLY, per_s=1_200.0, skew=1.0),
+        "idle": replace(_USUAL_ONLY, per_s=160.0, other_keys=1_000_000),
+        "calm": replace(_USUAL_ONLY, per_s=160.0, skew=1.0),
+    },
     candidates={
         "shield": candidate(shield),
+        "absolute": candidate(absolute),
         "mussel": candidate(mussel),
         "without-coalesce": candidate(without_coalesce),
         "without-hot-key": candidate(without_hot_key),
@@ -323,16 +342,18 @@ SCENARIO: Final = Scenario(
         "no-cache": candidate(lambda world, store: NoCache(store.get)),
     },
     ours="shield",
-    must_fail=("ttl-cache", "without-coalesce", "without-hot-key"),
+    must_fail=("absolute", "ttl-cache", "without-coalesce", "without-hot-key"),
     goals=(
-        Goal(figure="early_ratio", at_most=1e-3),
-        Goal(figure="steady_ratio", at_most=1e-4),
-        Goal(figure="detect_ms", at_most=50.0),
-        Goal(figure="usual_p99", at_most=1.1),
+        Goal(figure="early_ratio", at_most=1e-3, cases=("flood",)),
+        Goal(figure="steady_ratio", at_most=1e-4, cases=("flood",)),
+        Goal(figure="detect_ms", at_most=50.0, cases=("flood",)),
+        Goal(figure="usual_p99", at_most=1.1, cases=("flood",)),
+        Goal(figure="answered", at_least=0.95, cases=OVERLOADS),
+        Goal(figure="hits", at_most=0.0, cases=("idle", "calm")),
     ),
     measure=measure,
     curves=curves,
-    columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "forwarded"),
+    columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "answered", "hits"),
     plots=(
         PlotSpec(
             "The funnel: reads of hot keys on one node",
@@ -350,5 +371,5 @@ SCENARIO: Final = Scenario(
             log_y=True,
         ),
     ),
-    scale="one node of the fifty, at its full 20,000 a second, with a fiftieth of the store",
+    scale="one node of the fifty, at 20,000 a second in the flood, with a fiftieth of the store",
 )

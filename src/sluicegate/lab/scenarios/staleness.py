@@ -353,8 +353,8 @@ SCENARIO: Final = Scenario(
     ours="shield",
     must_fail=("ttl-cache", "without-epochs", "without-parting"),
     own_settings={
-        "hot_key.saved_min 0 in `races`": "a race is a dozen reads of one key, and a key that is not "
-        "hot is not kept",
+        "hot_key.saved_min 0 in `races`": "a race is a dozen reads of one key, and only "
+        "answers of hot keys are kept",
     },
     goals=(
         Goal(figure="stale_own", at_most=0.0),
