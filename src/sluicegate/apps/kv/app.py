@@ -177,6 +177,7 @@ class KvApp(App[KvSettings]):
                 self.chance,
                 self.chain.queue.requeue,
                 self.admission.refuse_shared,
+                self._busy,
             )
         self.dispatcher = Dispatcher(
             self.admission,
@@ -205,6 +206,7 @@ class KvApp(App[KvSettings]):
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
         self._times, self._times_us = thread_times(), self.clock.now_us()
+        self._busy_share = 0.0  # of the event loop: an engine in this process is as busy
 
     def _work_spans(self) -> WorkSpans | None:
         if self.tracing is None:
@@ -228,14 +230,12 @@ class KvApp(App[KvSettings]):
         self._views = self.catalogue.views
         self.catalogue.on_change = self._replace_changed_tables
         background = self.background
-        self.quotas.start(background, self._hottest)
+        self.quotas.start(background, None)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
-        if self.hot is not None:
-            background.start("gossip", partial(self._heed, self.hot))
         if self.rollups is not None:
             background.start("rollups", self.rollups.run)
         if self.chain.layered:
@@ -474,9 +474,11 @@ class KvApp(App[KvSettings]):
         now_us = self.clock.now_us()
         self.chain.stress.record_loop_lag(late_us, now_us)
         passed_us = now_us - self._times_us
-        if self.settings.shed_form == "utilization" and passed_us >= _LOOK_US:
+        if passed_us >= _LOOK_US:
             times = thread_times()
-            self.chain.stress.record_utilization(busy_share(self._times, times, passed_us), now_us)
+            self._busy_share = busy_share(self._times, times, passed_us)
+            if self.settings.shed_form == "utilization":
+                self.chain.stress.record_utilization(self._busy_share, now_us)
             self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
@@ -501,15 +503,12 @@ class KvApp(App[KvSettings]):
             if was is None or was.overlay != view.overlay or was.epoch != view.epoch:
                 self.hot.replace_table(name)
 
-    def _hottest(self) -> Mapping[str, int]:
-        return {} if self.hot is None else self.hot.report(self.quotas.members.live())
-
-    async def _heed(self, hot: HotReads) -> None:
-        """What is hot for others is hot here."""
-        while True:
-            await asyncio.sleep(1.0)
-            now_us = self.clock.now_us()
-            hot.heed([self.quotas.hot_elsewhere()], now_us)
+    def _busy(self, shard: str) -> float:
+        """The load of a shard as hot keys see it: 1 if requests are queued or the engine fails."""
+        queue = self.chain.queue
+        if queue.queued or self.engine_watch.down:
+            return 1.0
+        return max(queue.inflight / queue.places, self._busy_share)
 
 
 def shard_places_of(settings: KvSettings, engine: Engine) -> int:
@@ -547,8 +546,6 @@ def _shield(settings: KvSettings) -> ShieldSettings:
     return ShieldSettings(
         ttl_us=ttl_us,
         jitter=_JITTER,
-        hot_min=settings.hot_min,
-        hot_permille=settings.hot_permille,
         cache_bytes_max=settings.cache_bytes,
         entry_bytes_max=min(settings.cache_bytes, 4 << 20),
     )

@@ -189,7 +189,6 @@ def _shield(shield: ShieldStats, remembered: int) -> dict[str, object]:
         "waiting": flights.waiting,
         "cached": hot.cached,
         "cached_bytes": hot.cached_bytes,
-        "heeded": hot.heeded,
         "stale_served": shield.stale_served,
         "remembered": remembered,
     }

@@ -195,18 +195,6 @@ class KvSettings(RulesSettings, RampsSettings):
     hot_ttl_ms: Annotated[
         int, Setting("how old such an answer may be", whole(1, 600_000, "MS"), live=True)
     ] = 3_000
-    hot_min: Annotated[
-        int,
-        Setting("reads a second at the least that make a key hot", whole(1, 1 << 40), live=True),
-    ] = 24
-    hot_permille: Annotated[
-        int,
-        Setting(
-            "and at least so many of a thousand of this dispatcher's reads",
-            whole(0, 1_000),
-            live=True,
-        ),
-    ] = 1
     cache_bytes: Annotated[
         int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)
     ] = 32 << 20

@@ -180,7 +180,7 @@ def _reads(seed: int, draws: SetupDraws) -> Setup:
     knobs = {
         "fetch_us": draws.number(10, 20_000),
         "ttl_ms": draws.number(1, 1_000),
-        "hot_min": draws.one_of((1, 2, 5, 50)),
+        "reads_min": draws.one_of((0, 1, 4, 49)),
     }
     knobs |= draws.maybe(0.3, "counters", lambda: draws.number(1, 100))
     knobs |= draws.maybe(0.3, "cache_bytes", lambda: draws.number(200, 5_000))
