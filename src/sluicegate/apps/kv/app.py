@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.kv.admission import Admission, attributes_of
-from sluicegate.apps.kv.board import CallerUse, EngineUse, board
+from sluicegate.apps.kv.board import CallerUse, ClassUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
 from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.cost_records import CostRecords
@@ -24,11 +24,10 @@ from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
     of_pace,
-    of_queue,
+    of_pressure,
     of_shield,
     of_stack,
     of_store,
-    of_stress,
 )
 from sluicegate.apps.kv.quota_capture import CapturedBudget, open_capture
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
@@ -127,11 +126,9 @@ class KvApp(App[KvSettings]):
         spans = self._work_spans()
         self.chain = PolicyChain(
             settings,
-            self.chance,
             self.usage,
             budget=captured or budget,
             weights=read_weights_file(settings.weights),
-            shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
             spans=spans,
         )
@@ -175,7 +172,7 @@ class KvApp(App[KvSettings]):
             self.hot = HotReads(
                 _shield(settings),
                 self.chance,
-                self.chain.queue.requeue,
+                self.chain.requeue,
                 self.admission.refuse_shared,
                 self._busy,
             )
@@ -196,7 +193,6 @@ class KvApp(App[KvSettings]):
             self.engine,
             self.clock,
             self.node,
-            usual={"stress": self.chain.stress},
         )
         self.rollups: Rollups | None = None
         if settings.usage:
@@ -263,7 +259,6 @@ class KvApp(App[KvSettings]):
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
-        self.chain.change(self.settings)
         self.refusals.resize(self.settings.audit_refusals)
         if self.hot is not None:
             self.hot.replace(_shield(self.settings))
@@ -338,12 +333,11 @@ class KvApp(App[KvSettings]):
             "request_units": chain.units.stats,
             "costs": self.costs.state,
             "prices": lambda: {
-                "prices_milli": chain.prices_milli,
                 "penalized": [] if chain.mussel is None else chain.mussel.prices.penalized(),
             },
             "keeper": self.keeper.stats,
             "capture": lambda: None if self.capture is None else self.capture.stats(),
-            "places": lambda: None if chain.places is None else chain.places.stats(),
+            "slots": lambda: chain.pressure(self.clock.now_us()),
             "engine": lambda: {
                 "name": self.engine.name,
                 "durability": self.engine.durability,
@@ -377,8 +371,7 @@ class KvApp(App[KvSettings]):
         chain = self.chain
         yield from of_stack(self.admission.stats(), self.usage)
         yield from of_callers(self.usage)
-        yield from of_stress(chain.stress.read(now_us), chain.prices_milli)
-        yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        yield from of_pressure(chain.pressure(now_us), chain.prices_milli)
         if self.pace is not None:
             yield from of_pace(self.pace)
         yield from of_engine(
@@ -417,10 +410,8 @@ class KvApp(App[KvSettings]):
             refusals=self.usage.reasons,
             refused=self.usage.refusals(),
             usage=usage,
-            picture=chain.stress.read(now_us),
-            shed=chain.levels.stats(),
-            prices_milli=chain.prices_milli,
-            queue=chain.queue.stats(),
+            pressure=chain.pressure(now_us),
+            classes=self._classes(),
             engine=engine,
             took=self.usage.took(),
             shield=None if hot is None else hot.stats(),
@@ -471,14 +462,12 @@ class KvApp(App[KvSettings]):
     def _loop_lag(self, late_us: int) -> None:
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
+        self.chain.lag_us = late_us
         now_us = self.clock.now_us()
-        self.chain.stress.record_loop_lag(late_us, now_us)
         passed_us = now_us - self._times_us
         if passed_us >= _LOOK_US:
             times = thread_times()
             self._busy_share = busy_share(self._times, times, passed_us)
-            if self.settings.shed_form == "utilization":
-                self.chain.stress.record_utilization(self._busy_share, now_us)
             self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
@@ -505,20 +494,20 @@ class KvApp(App[KvSettings]):
 
     def _busy(self, shard: str) -> float:
         """The load of a shard as hot keys see it: 1 if requests are queued or the engine fails."""
-        queue = self.chain.queue
-        if queue.queued or self.engine_watch.down:
+        if self.engine_watch.down:
             return 1.0
-        return max(queue.inflight / queue.places, self._busy_share)
+        return max(self.chain.load(shard), self._busy_share)
 
-
-def shard_places_of(settings: KvSettings, engine: Engine) -> int:
-    """How many operations one shard may have at work.
-
-    Where all is one shard there are no others to keep it from, and a cap would only refuse.
-    """
-    if settings.shard_places:
-        return settings.shard_places
-    return settings.places if len(shards_of(engine)) == 1 else max(1, settings.places // 2)
+    def _classes(self) -> list[ClassUse]:
+        """What became of each class since the start."""
+        refused = dict.fromkeys(Criticality, 0)
+        for (_, member), count in self.usage.refusals().items():
+            refused[member] += count
+        admitted = dict.fromkeys(Criticality, 0)
+        for (_, member), times in self.usage.took().items():
+            admitted[member] += sum(times.counts)
+        prices = self.chain.prices_milli
+        return [ClassUse(one, admitted[one], refused[one], prices[one]) for one in Criticality]
 
 
 def shards_of(engine: Engine) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import LISTEN, RampsSettings, RulesSettings
+from sluicegate.service.common_settings import LISTEN, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
 from sluicegate.stores.redis.settings import schemes_text
 
@@ -30,7 +30,7 @@ def _parse_quota_status(text: str, where: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvSettings(RulesSettings, RampsSettings):
+class KvSettings(RulesSettings):
     """The dispatcher."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_KV_"
@@ -132,64 +132,20 @@ class KvSettings(RulesSettings, RampsSettings):
         ),
     ] = 1_000
     # How much at a time.
-    places: Annotated[
-        int, Setting("operations at work in the engine at a time, at first", whole(1, 1 << 20))
-    ] = 64
-    find_places: Annotated[
-        bool,
-        Setting(
-            "have fewer of them at work where the engine does no more with all of them, and more, "
-            "up to --places-max, where it does"
-        ),
-    ] = True
-    places_max: Annotated[
+    slots: Annotated[
         int,
         Setting(
-            "operations at work in the engine at a time, at most; 0 is four times --places",
+            "requests in the engine at a time, for each shard; 0 finds the number",
             whole(0, 1 << 20),
         ),
     ] = 0
-    shard_places: Annotated[
-        int,
-        Setting(
-            "of them in one shard of the engine; 0 is half of them, or all if it has one shard",
-            whole(0, 1 << 20),
-        ),
-    ] = 0
-    queue_ms: Annotated[
-        int,
-        Setting(
-            "how long what is not CRITICAL waits for a place while nearly all have to wait",
-            whole(1, 60_000, "MS"),
-            live=True,
-        ),
-    ] = 12
-    queue_form: Annotated[
-        str,
-        Setting(
-            "drop and shed by the line what has stood too long and what matters less, or nothing "
-            "but what is past its deadline",
-            one_of("codel", "none"),
-        ),
-    ] = "codel"
-    queue_length: Annotated[int, Setting("operations that wait for a place", whole(1, 1 << 20))] = (
+    queue_length: Annotated[int, Setting("requests that wait for a slot", whole(1, 1 << 20))] = (
         10_000
     )
     queue_bytes: Annotated[int, Setting("their bytes", whole(4_096, _BYTES_MAX, "BYTES"))] = (
         64 << 20
     )
-    deadline_ms: Annotated[
-        int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"), live=True)
-    ] = 10_000
     # Under stress.
-    shed_form: Annotated[
-        str,
-        Setting(
-            "what is shed: the lowest classes while work queues, as many as it takes (levels), or "
-            "by --shed-ramps as the event loop fills up",
-            one_of("levels", "utilization"),
-        ),
-    ] = "levels"
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[
@@ -240,12 +196,6 @@ class KvSettings(RulesSettings, RampsSettings):
         if self.workers > 1 and not self.store and self.charges:
             remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
             raise BadValue("--workers", self.workers, remedy)
-        if self.shard_places > self.places:
-            remedy = f"a shard has at most what all have, {self.places} (--places)"
-            raise BadValue("--shard-places", self.shard_places, remedy)
-        if 0 < self.places_max < self.places:
-            remedy = f"give at least as many as at first, {self.places} (--places), or 0"
-            raise BadValue("--places-max", self.places_max, remedy)
         self._check_quotas()
         super().check()
 
