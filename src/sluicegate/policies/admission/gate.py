@@ -5,7 +5,7 @@
                 the queue is full: the oldest unit of the lowest rank leaves with QUEUE_FULL
     ends        its slot goes to the next unit: criticality, then callers by the time they have
                 used, then the newest once a queue stands (`kernels/fair_queue.py`)
-    too late    a unit that can no longer finish leaves with QUEUE_TIMEOUT at that instant
+    too late    a unit that can no longer finish leaves with DEADLINE at that instant
     hangs up    cancel the task that waits: the unit leaves the queue
 
 The limit is the number of slots where it is known, and found where it is not
@@ -33,7 +33,6 @@ from sluicegate.contracts.reasons import (
     DEADLINE,
     OVERLOADED,
     QUEUE_FULL,
-    QUEUE_TIMEOUT,
     Reason,
 )
 from sluicegate.contracts.request import Request
@@ -264,6 +263,11 @@ class Gate(BasePromptPolicy):
         if found is not None and permit.request.deadline_us is None:
             found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
 
+    @property
+    def inflight(self) -> int:
+        """How many units are in flight in all resources."""
+        return sum(resource.inflight for resource in self.resources.values())
+
     def requeue(self, request: Request, now_us: int) -> bool:
         """Move a waiting request to the rank that it has now; looks at all that wait."""
         queue = self.resource(request).queue
@@ -345,7 +349,7 @@ class Gate(BasePromptPolicy):
             if unit is None:
                 return
             self._timed_out += 1
-            self._reject(unit, QUEUE_TIMEOUT)
+            self._reject(unit, DEADLINE)
 
     def _make_room(self, unit: GateWaiter) -> bool:
         """Evict units of lower ranks, or older ones of the same, until this one fits."""
