@@ -40,7 +40,6 @@ from sluicegate.lab.rigs.server_chain import clamp
 from sluicegate.lab.scenario import TASKS, Candidate
 from sluicegate.lab.station_candidates import StationCandidate, policy_candidate
 from sluicegate.lab.world import World, run
-from sluicegate.policies.queue.queue import QueueSettings
 from sluicegate.resilience.overload_mark import OverloadMark
 from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import Resilience
@@ -188,19 +187,16 @@ class _ProtectedPermit:
 
 
 def protected_station(
-    world: World, queue: QueueSettings, callers: Mapping[str, Criticality] = _NOBODY
+    world: World, slots: int, callers: Mapping[str, Criticality] = _NOBODY
 ) -> ProtectedStation:
-    """Return a protection with this line, and these callers of their classes."""
-    settings = Resilience(queue=queue, callers=callers)
+    """Return a protection with these slots, and these callers of their classes."""
+    settings = Resilience(slots=slots, callers=callers)
     return ProtectedStation(Protection(settings, clock=world.clock, chance=world.chance("protect")))
 
 
-def protect(rig: Rig, world: World, *, burst_us_max: int | None = None) -> ProtectedStation:
-    """Return what stands before an application; what bursts may add to a wait is as it comes."""
-    queue = QueueSettings(name="queue", places=rig.workers)
-    if burst_us_max is not None:
-        queue = replace(queue, burst_us_max=burst_us_max)
-    return protected_station(world, queue, clamp(rig).callers)
+def protect(rig: Rig, world: World) -> ProtectedStation:
+    """Return what stands before an application."""
+    return protected_station(world, rig.workers, clamp(rig).callers)
 
 
 SHIPPED: Final[dict[str, StationCandidate]] = {
