@@ -101,7 +101,7 @@ MakeHop: TypeAlias = Callable[[Hops, World], WaitingPolicy]  # its permit ends w
 
 def protect(rig: Hops, world: World) -> WaitingPolicy:
     """What `sluicegate.resilience` puts before an application, as it comes."""
-    return protected_station(world, QueueSettings(name="queue", places=rig.places))
+    return protected_station(world, rig.places)
 
 
 def queue_alone(rig: Hops, world: World) -> WaitingPolicy:
