@@ -32,13 +32,13 @@ from sluicegate.policies.degradation import Degradation, OverloadLevel
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.loop_lag import LoopLag
+from sluicegate.resilience.server.wait_level import HOLD_US, WaitLevel
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
 
 THREAD_SLOTS: Final = 32  # for threads, whose number no server reports; `ThreadPoolExecutor` has so
 RETRY_AFTER_US: Final = 250_000  # at least, so that rejected clients do not retry immediately
 JITTER: Final = 0.5  # the share by which the times of two marks may differ
-LEVEL_US: Final = 1_000_000  # how long a wait counts for the level
 _OVERLOAD_STATUS: Final = 503
 _HELD_BYTES: Final = "held_bytes"  # the attribute of what a request holds while it waits
 _SHIFT: Final = 6  # in the share that is admitted, one request weighs a sixty-fourth
@@ -81,14 +81,12 @@ class Protection:
         "_admitted",
         "_chance",
         "_criticality",
-        "_hard_until_us",
         "_lag",
         "_left_queue",
         "_lock",
         "_observer",
         "_passed",
         "_refused",
-        "_stressed_until_us",
         "_timeouts_us",
         "_waited_us",
         "background",
@@ -98,6 +96,7 @@ class Protection:
         "gate",
         "settings",
         "streams",
+        "waits",
     )
 
     def __init__(
@@ -133,13 +132,13 @@ class Protection:
             size_bytes=_held_bytes,
             lagging=None if self._lag is None else self._lag.is_late,
         )
-        self.degradation = Degradation(self.level, settings.degrade)
+        self.waits = WaitLevel()
+        self.degradation = Degradation(self.waits.read, settings.degrade)
         self._lock = Lock()  # of threads; in an event loop nothing comes between
         self._admitted = dict.fromkeys(Criticality, 0)
         self._refused: dict[tuple[str, Criticality], int] = {}
         self._left_queue = self._waited_us = 0
         self._passed = _ALL  # the share of recent requests that was admitted, of _ALL
-        self._stressed_until_us = self._hard_until_us = 0
         self.streams = self.background = 0
 
     @property
@@ -229,8 +228,8 @@ class Protection:
             found = self.gate.admit_or_refuse(request, now_us)
             if isinstance(found, Decision):
                 self._record_refusal(request, found, now_us)
-                if is_overload(found):
-                    self._raise_level(request, now_us + LEVEL_US)
+                if is_overload(found):  # it would have had to wait
+                    self.waits.record(request.criticality, HOLD_US, 1, now_us)
             else:
                 self._admitted[request.criticality] += 1
             return found
@@ -269,12 +268,6 @@ class Protection:
             admitted_permille=self._passed * 1_000 // _ALL,
         )
 
-    def level(self, now_us: int) -> OverloadLevel:
-        """Return how overloaded the service is."""
-        if now_us < self._hard_until_us:
-            return OverloadLevel.HARD
-        return OverloadLevel.STRESSED if now_us < self._stressed_until_us else OverloadLevel.CALM
-
     def stats(self) -> ProtectionStats:
         """Return what it looks like now; any thread may ask, while others work."""
         gate = self.gate.stats()
@@ -288,7 +281,7 @@ class Protection:
             self._waited_us,
             self._admitted.copy(),
             self._refused.copy(),
-            self.level(self.clock.now_us()),
+            self.waits.read(self.clock.now_us()),
             0 if self._lag is None else self._lag.lag_us(),
         )
 
@@ -319,18 +312,12 @@ class Protection:
             self._observer.record_refusal(request, "gate", decision, now_us)
 
     def _record_wait(self, request: Request, waited_us: int, now_us: int) -> None:
-        """A request has left the queue: the level rises if it waited longer than its work takes."""
+        """A request has left the queue."""
         self._left_queue += 1
         self._waited_us += waited_us
         resource = self.gate.resource(request)
         took_us = resource.need_us(request, now_us) or int(resource.mean_us)
-        if waited_us > took_us > 0:
-            self._raise_level(request, now_us + max(LEVEL_US, took_us))
-
-    def _raise_level(self, request: Request, until_us: int) -> None:
-        self._stressed_until_us = max(self._stressed_until_us, until_us)
-        if request.criticality is Criticality.CRITICAL:
-            self._hard_until_us = max(self._hard_until_us, until_us)
+        self.waits.record(request.criticality, waited_us, took_us, now_us)
 
 
 def protection_of(
