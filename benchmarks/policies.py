@@ -68,7 +68,7 @@ def policies() -> tuple[dict[str, Policy], Queue, Stress]:
     at_once_ones: dict[str, Policy] = {
         "deadline": Deadline(),
         "criticality": CriticalityClamp(CriticalitySettings(callers=table)),
-        "request units": RequestUnits(plenty, pricing=shed),
+        "request units": RequestUnits(plenty),
         "shed": shed,
         "concurrency": Concurrency(
             ConcurrencySettings(adaptive=AdaptiveSettings(algorithm="vegas")), chance

@@ -83,7 +83,6 @@ def test_live_settings_say_so_in_the_help() -> None:
         "hot_ttl_ms",
         "leave_s",
         "log",
-        "penalty_max",
         "queue_ms",
         "quota_ru",
         "shed_critical_from",
@@ -100,7 +99,6 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
         before, app.settings = app.settings, settings_from(
             KvSettings,
             *("--engine", "memory:", "--deadline-ms", "50", "--queue-ms", "3"),
-            *("--penalty-max", "2"),
             *("--hot-min", "7", "--hot-permille", "9", "--hot-ttl-ms", "1000"),
             *("--cache-bytes", "8192", "--audit-refusals", "2", "--shed-ramps", "together"),
         )  # fmt: skip
@@ -114,7 +112,6 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
         assert request.remaining_us(now_us) == 50_000
         assert app.chain.queue.settings.wait_us_max == 50_000
         assert app.chain.queue.settings.line_us == 3_000
-        assert app.chain.penalty.settings.times_max == 2
         assert app.hot is not None
         for shield in (app.hot.keys, app.hot.ranges.shield):
             hot = shield.settings

@@ -13,7 +13,6 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvRig, KvRun
 
 SHIPPED: Final = KvSettings()
-PRICED: Final = KvSettings(prices="local")
 KNOWN_US: Final = 65 * US  # after a minute it is known what is usual
 SLOW_END_US: Final = KNOWN_US + 15 * US
 RELAXED_US: Final = SLOW_END_US + 3 * US
@@ -25,17 +24,10 @@ COLD_US: Final = 8 * US
 BACKLOG_US: Final = 16 * US  # 64 units at one slot, with which it begins, and a little
 SCANS_KNOWN_US: Final = 4 * US  # by then it is known what they do to reads
 KNOWN_SHORT_US: Final = 2 * US  # by then the time of work is known
-GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
-GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
 GOODPUT_MIN: Final = 0.85
 CRITICAL_MIN: Final = 0.95
 SIGMAS_FREE: Final = 6.0
 PLACES: Final = 64  # by default, and half of them for a shard
-
-
-def in_turn(seed: int) -> KvSettings:
-    """What ships, and for odd seeds prices beside it."""
-    return PRICED if seed % 2 else SHIPPED
 
 
 def callers(per_s: float, work_us: int, sigmas: float = 3.0) -> tuple[KvCaller, ...]:
@@ -150,7 +142,7 @@ def slow_down(seed: int, settings: KvSettings | None = None) -> KvRig:
     return KvRig(
         callers=callers(per_s, round(work_us)),
         span_us=RELAXED_US + US,
-        settings=settings or in_turn(seed),
+        settings=settings or SHIPPED,
         shards=shards,
         slots=slots,
         slots_by_shard=one,
@@ -180,7 +172,7 @@ def stall(seed: int, settings: KvSettings | None = None) -> KvRig:
     return KvRig(
         callers=rest,
         span_us=STALL_US + stall_us + 4 * US,
-        settings=settings or in_turn(seed),
+        settings=settings or SHIPPED,
         slots=slots,
         work_us=work_us,
         course=(EngineSpell(STALL_US, stalled=True), EngineSpell(STALL_US + stall_us)),
@@ -218,7 +210,7 @@ def overload(seed: int, settings: KvSettings | None = None, *, guess: float = 0.
     work_us = round(10.0 ** chance.uniform(3.3, 4.0))
     per_s = chance.uniform(2.0, 4.0) * slots * US / work_us
     shares = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
-    settings = settings or in_turn(seed)
+    settings = settings or SHIPPED
     if guess:
         settings = replace(settings, places=round(guess * slots))
     return KvRig(
@@ -239,30 +231,6 @@ def overload(seed: int, settings: KvSettings | None = None, *, guess: float = 0.
     )
 
 
-def greedy(settings: KvSettings) -> KvRig:
-    """One caller asks a shard that has become slow for six times what each of two others does."""
-    work_us = 5_000
-    each = {"shop": (20.0, 2.5), "app": (20.0, 2.5), "scraper": (120.0, 1.5)}
-    return KvRig(
-        callers=tuple(
-            KvCaller(
-                name=name,
-                arrivals=Poisson(per_s),
-                quota_ru=ceil(times * per_s * (1.125 + 0.1 * work_us / 1_000)),
-                shard=0,
-            )
-            for name, (per_s, times) in each.items()
-        ),
-        span_us=GREEDY_END_US,
-        settings=settings,
-        shards=4,
-        slots=2,
-        slots_by_shard=True,
-        work_us=work_us,
-        course=(EngineSpell(KNOWN_US, slow_shard=0, slow_times=5.0),),
-    )
-
-
 def cold(seed: int, settings: KvSettings | None = None) -> KvRig:
     """A dispatcher that begins with no costs learned, at 85 to 92% of what its engine can do.
 
@@ -277,7 +245,7 @@ def cold(seed: int, settings: KvSettings | None = None) -> KvRig:
     return KvRig(
         callers=callers(chance.uniform(0.85, 0.92) * capacity_per_s, work_us, sigmas=1.0),
         span_us=COLD_US,
-        settings=settings or in_turn(seed),
+        settings=settings or SHIPPED,
         slots=slots,
         work_us=work_us,
     )
@@ -341,7 +309,7 @@ def harm_of_slowness(found: KvRun) -> list[str]:
         if len(refused) > max(1, 0.01 * len(ends)):
             reasons = sorted({one.reason for one in refused})
             harm.append(f"{caller.name}: {len(refused)} of {len(ends)} refused: {reasons}")
-    harm += [f"penalised: {look.penalised}" for look in found.looks if look.penalised]
+    harm += [f"penalized: {look.penalized}" for look in found.looks if look.penalized]
     dearest = max(look.dearest_milli for look in found.looks if look.at_us >= RELAXED_US)
     return harm if dearest == 1_000 else [*harm, f"a price of {dearest} after the end"]
 

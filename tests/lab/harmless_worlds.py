@@ -20,7 +20,7 @@ from sluicegate.lab.arrivals import Arrivals, Even, OnOff, Poisson
 from sluicegate.lab.hunt.stage import JumpClock
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvEnd, KvRig, KvRun, play_in
 from sluicegate.lab.world import World, run
-from tests.lab.dispatcher_worlds import PLACES, in_turn
+from tests.lab.dispatcher_worlds import PLACES, SHIPPED
 
 PER_S_MAX: Final = 300.0
 SIGMAS: Final = 4.0  # a quota is for the busiest second
@@ -63,7 +63,7 @@ class HarmlessWorld:
         dearest = max(look.dearest_milli for look in found.looks)
         if dearest > PRICE_ONE_MILLI:
             harm.append(f"a price of {dearest}")
-        harm += {f"penalised: {look.penalised}" for look in found.looks if look.penalised}
+        harm += {f"penalized: {look.penalized}" for look in found.looks if look.penalized}
         return harm
 
     def _jumped(self, one: KvEnd) -> bool:
@@ -137,7 +137,7 @@ def harmless(seed: int) -> HarmlessWorld:
         KvRig(
             callers=tuple(callers),
             span_us=span_us,
-            settings=in_turn(seed),
+            settings=SHIPPED,
             dispatchers=dispatchers,
             shards=shards,
             slots=slots,

@@ -163,22 +163,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "reads",
     ),
     Mutant(
-        "critical is penalised like others",
-        "policies/penalty.py",
-        "return ONE_MILLI if request.criticality is Criticality.CRITICAL else account.price_milli",
-        "return account.price_milli",
-        "critical is not penalised",
-        "server",
-    ),
-    Mutant(
-        "price penalty never relaxed",
-        "policies/prices.py",
-        "            if self.milli[place] > PRICE_ONE_MILLI:",
-        "            if self.milli[place] > self._max_milli:",
-        "let go",
-        "server",
-    ),
-    Mutant(
         "a shut gate does not open when nothing comes",
         "kernels/priority_shed.py",
         "return min(levels, whole + max(1, levels * raise_permille // PERMILLE)) * PERMILLE",

@@ -1,12 +1,12 @@
-"""Worlds of dispatchers before one engine, each a function of its seed: prices beside the queue.
+"""Worlds of dispatchers before one engine, each a function of its seed, with two policies.
 
     python -m tests.lab.shared_worlds 0 229 >found.tsv    the worlds of these seeds, a line each
     python -m tests.lab.shared_worlds found.tsv           the table of decision 0024
 
 Of a caller's whole time in trouble, and four seconds after it, it is counted what was served of
-CRITICAL and DEGRADED with each form of prices. A form gains if it serves one of the two by five
-points more than the queue alone does, and the other by at most two less; it loses if it serves one
-by five less. Nothing here is a test.
+CRITICAL and DEGRADED with each policy. `mussel` gains if it serves one of the two by five points
+more than `layers` does, and the other by at most two less; it loses if it serves one by five less.
+Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvRig, KvRun, play
 
-FORMS: Final = ("off", "local", "mussel")
+FORMS: Final = ("layers", "mussel")
 BEGIN_US: Final = 66 * US  # a latency ratio needs a minute to know what is usual
 SHARES: Final = (0.15, 0.2, 0.15, 0.1)  # of the capacity, by class, in calm
 AFTER_US: Final = 4 * US
@@ -60,9 +59,9 @@ class SharedWorld(NamedTuple):
     rig: KvRig
     end_us: int
 
-    def play(self, prices: str, seed: int) -> KvRun:
-        """Play it with this form of prices."""
-        settings = replace(self.rig.settings, prices=prices)
+    def play(self, policy: str, seed: int) -> KvRun:
+        """Play it with this policy."""
+        settings = replace(self.rig.settings, policy=policy)
         return play(replace(self.rig, settings=settings), seed)
 
     def served(self, found: KvRun) -> Served:
@@ -71,12 +70,8 @@ class SharedWorld(NamedTuple):
         return Served(found.served(BEGIN_US, end_us, 0), found.served(BEGIN_US, end_us, 1))
 
     def compare(self, seed: int) -> dict[str, Served]:
-        """Play it with each form; where no local price has moved it is the queue alone."""
-        local = self.play("local", seed)
-        moved = any(look.dearest_milli > PRICE_ONE_MILLI for look in local.looks)
-        off = self.play("off", seed) if moved else local
-        runs = {"off": off, "local": local, "mussel": self.play("mussel", seed)}
-        return {form: self.served(runs[form]) for form in FORMS}
+        """Play it with each policy."""
+        return {form: self.served(self.play(form, seed)) for form in FORMS}
 
 
 def shared(seed: int) -> SharedWorld:
@@ -132,16 +127,13 @@ def table(lines: Iterator[str]) -> Iterator[str]:
             pairs = zip(map(float, shares[::2]), map(float, shares[1::2]), strict=True)
             served = dict(zip(FORMS, (Served(*pair) for pair in pairs), strict=True))
             found.setdefault(int(before), []).append(served)
-    yield "| dispatchers | worlds | CRITICAL below half by the queue alone | `local` | `mussel` |"
-    yield "|---|---|---|---|---|"
+    yield "| dispatchers | worlds | CRITICAL below half with `layers` | `mussel` |"
+    yield "|---|---|---|---|"
     for dispatchers, worlds in sorted(found.items()):
-        halved = sum(one["off"].critical < 0.5 for one in worlds)
-        counts = [
-            f"{sum(one[form].gains(one['off']) for one in worlds)}, "
-            f"{sum(one[form].loses(one['off']) for one in worlds)}"
-            for form in FORMS[1:]
-        ]
-        yield f"| {dispatchers} | {len(worlds)} | {halved} | {counts[0]} | {counts[1]} |"
+        halved = sum(one["layers"].critical < 0.5 for one in worlds)
+        gained = sum(one["mussel"].gains(one["layers"]) for one in worlds)
+        lost = sum(one["mussel"].loses(one["layers"]) for one in worlds)
+        yield f"| {dispatchers} | {len(worlds)} | {halved} | {gained}, {lost} |"
 
 
 def main(arguments: list[str]) -> None:

@@ -28,7 +28,6 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.prices import LocalPrices
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -735,7 +734,6 @@ def test_the_policies_of_a_server_are_asked_without_looking_their_methods_up() -
         assert isinstance(queue, BasePromptPolicy)
         assert isinstance(queue.admit_now(Request("key", operation="get"), NOW), BasePermit)
     assert isinstance(stress, BaseEndObserver)
-    assert isinstance(LocalPrices(stress), BaseEndObserver)
 
 
 def test_observers_of_any_class_are_told_in_their_order() -> None:

@@ -38,7 +38,7 @@ def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict
             pairs,
             "shield",
             ("looked", "served", "joined", "flown", "stale_served"),
-            ("cached", "cached_bytes", "waiting", "heeded"),
+            ("cached", "cached_bytes", "waiting"),
         ),
         "hot": _hot(pairs),
         "store": _outage(boards, "store"),

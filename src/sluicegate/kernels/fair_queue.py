@@ -192,15 +192,23 @@ class FairQueue:
         """Return how many units of a rank wait."""
         return self._ranks[rank].waiting
 
-    def oldest_us(self, now_us: int) -> int:
-        """Return how long the oldest unit has waited; looks at every caller."""
+    def oldest_us(self, now_us: int, rank: int = -1) -> int:
+        """Return how long the oldest unit of a rank, or of all, has waited."""
         oldest_us = 0
-        for rank in self._ranks:
-            for caller in rank.callers.values():
+        for one in self._ranks if rank < 0 else (self._ranks[rank],):
+            for caller in one.callers.values():
                 for unit in caller.units.values():
                     oldest_us = max(oldest_us, now_us - unit.queued_us)
                     break
         return oldest_us
+
+    def units(self) -> list[Waiting]:
+        """Return all units that wait."""
+        found: list[Waiting] = []
+        for rank in self._ranks:
+            for caller in rank.callers.values():
+                found += caller.units.values()
+        return found
 
     def _next_caller(self, rank: _Rank) -> tuple[str, _Caller]:
         heap = rank.heap

@@ -31,7 +31,8 @@ WINDOW: Final = 16
 GROWTH: Final = 1.25
 CALM_WINDOWS: Final = 8
 BLAMED_SHARE: Final = 0.5
-PATIENT_SHARE: Final = 0.4
+PATIENT_SHARE: Final = 0.5
+ALONE_WEIGHT: Final = 1 / 512
 HOLDS_MIN: Final = 16
 HOLDS_MAX: Final = 512
 LIMIT_MAX: Final = 1 << 20
@@ -92,7 +93,7 @@ class FoundLimit:
         self._late += late
         self._queued = self._queued or queued
         count = self._count
-        if count < WINDOW:
+        if count < (2 * WINDOW if self._first else WINDOW):
             return False
         mean_us = self._sum / count
         if self.limiting and now_us - self._since_us < 2 * mean_us:
@@ -123,17 +124,25 @@ class FoundLimit:
         """A window without a limit."""
         blamed = mean_us > BLAMED_SHARE * self.patience_us
         if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
-            self._alone_us = mean_us if not late else self._alone_us
-        elif now_us >= self._hold_us and inflight >= 2 and self._has_room():
+            if not late:
+                self._learn_alone(mean_us)
+        elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
             self._calm = 0
             self._was_us, self._was_inflight = mean_us, inflight
             share = self._target_us() / mean_us
             self.limit = max(1, int(inflight * min(0.5, max(0.25, share))))
 
+    def _learn_alone(self, mean_us: float) -> None:
+        """The least mean of a window; a larger one counts slowly."""
+        if self._alone_us == 0.0 or mean_us < self._alone_us:
+            self._alone_us = mean_us
+        else:
+            self._alone_us += (mean_us - self._alone_us) * ALONE_WEIGHT
+
     def _has_room(self) -> bool:
         """Whether callers wait much longer than the work takes, so that a queue can help them."""
-        return self.patience_us > 0 and self._alone_us < PATIENT_SHARE * self.patience_us
+        return self._alone_us < PATIENT_SHARE * self.patience_us
 
     def _target_us(self) -> float:
         patience_us = self.patience_us
@@ -149,15 +158,14 @@ class FoundLimit:
             if mean_us > (self._was_us + proportional_us) / 2:
                 self._alone_us = mean_us
                 if first:
-                    self._holds = min(HOLDS_MAX, 2 * self._holds)
-                    self._set_free(now_us + int(self._holds * mean_us))
+                    self._hold(mean_us, now_us)
                     return
         elif late and mean_us > BLAMED_SHARE * self.patience_us:
             self._alone_us = min(self._alone_us, mean_us / 4)
         if self._alone_us == 0.0 or mean_us < self._alone_us:
             self._alone_us = mean_us
         if not self._has_room():
-            self._set_free(now_us + int(self._holds * mean_us))
+            self._hold(mean_us, now_us)
             return
         self._was_us, self._was_inflight = mean_us, inflight
         self._calm = 0 if self._queued else self._calm + 1
@@ -171,6 +179,11 @@ class FoundLimit:
         elif self._queued:
             grown = self.limit * min(GROWTH, 1 / ratio)
             self.limit = max(int(grown), self.limit + (ratio < 0.8))
+
+    def _hold(self, mean_us: float, now_us: int) -> None:
+        """No limit helps here: the next trial is twice as far off."""
+        self._holds = min(HOLDS_MAX, 2 * self._holds)
+        self._set_free(now_us + int(self._holds * mean_us))
 
     def _set_free(self, hold_us: int) -> None:
         self.limiting = False

@@ -3,7 +3,8 @@
 Source: least recently used, with the times of HTTP caching (RFC 5861: serve stale while it is
 revalidated); the early refresh is Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic
 Cache Stampede Prevention" (2015); the epoch of a fill is the lease of Nishtala et al., "Scaling
-Memcache at Facebook" (2013), kept locally; the doorman is TinyLFU, see count_min.
+Memcache at Facebook" (2013), kept locally; admission is TinyLFU's with aggregated victims (Einziger
+et al., "Lightweight Robust Size Aware Cache Management", 2021).
 
     expires = now + ttl * (1 - jitter * draw)            never later than the ttl, so it is a bound
     refresh when   now - fetch_us * beta * ln(1 - draw) >= expires
@@ -28,11 +29,10 @@ a needless fetch now and then, never a stale answer.
 What was changed in the order of things: dead entries are not swept. Entries are also linked in the
 order they were written, negative ones apart, and since each order has one ttl it is nearly the
 order of death. Each put takes up to two dead ones from the old ends, so they go twice as fast as
-entries come; jitter can hide a dead one behind a live one for `ttl * jitter`. With `admission`, a
-new key that needs room must have been asked for more often than each entry it would push out. What
-it pushed out before it met its better was colder than itself, and stays out. (200 entries, half of
-all requests a scan: hits on the other half 0.47 without, 0.65 with `CountMin(1024)`. It makes a get
-half a microsecond dearer, compiled.)
+entries come; jitter can hide a dead one behind a live one for `ttl * jitter`.
+
+`admission` returns how often a key is read. With it, a new key that needs room must be read more
+often than all live entries together that it would push out; otherwise nothing is pushed out.
 
 A clock that goes back stands still here until it has caught up: nothing gets a negative age, and
 what expired stays expired. On a clock that steps back by s an entry may live s longer.
@@ -46,11 +46,12 @@ Not good at: strong reads, which must go round it; scans, without admission. Not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
 from typing import Final, Generic, TypeAlias, TypeVar, final
 
 from sluicegate.kernels.bounds import within
-from sluicegate.kernels.count_min import CountMin, fingerprint
+from sluicegate.kernels.count_min import fingerprint
 
 Key: TypeAlias = str | bytes
 V = TypeVar("V")
@@ -95,15 +96,13 @@ class _Entry(Generic[V]):
         "negative",
         "newer",
         "older",
-        "print32",
         "value",
     )
 
-    def __init__(self, key: Key, value: V | None, cost_bytes: int, print32: int) -> None:
+    def __init__(self, key: Key, value: V | None, cost_bytes: int) -> None:
         self.key = key
         self.value = value
         self.cost_bytes = cost_bytes
-        self.print32 = print32
         self.negative = False
         self.expires_us = 0
         self.dead_us = 0
@@ -149,7 +148,7 @@ class LruTtl(Generic[V]):
         entry_bytes_max: int | None = None,
         overhead_bytes: int = ENTRY_BYTES,
         epoch_slots: int = 4096,
-        admission: CountMin | None = None,
+        admission: Callable[[Key], int] | None = None,
     ) -> None:
         entry_max = bytes_max if entry_bytes_max is None else entry_bytes_max
         negative_us = (ttl_us + 9) // 10 if negative_ttl_us is None else negative_ttl_us
@@ -178,9 +177,9 @@ class LruTtl(Generic[V]):
         self._epochs = [0] * epoch_slots
         self._entries: dict[Key, _Entry[V]] = {}
         # Three rings, each closed by an entry that is none: after it stands the ring's first.
-        self._by_use: _Entry[V] = _Entry("", None, 0, 0)
-        self._found: _Entry[V] = _Entry("", None, 0, 0)
-        self._missing: _Entry[V] = _Entry("", None, 0, 0)
+        self._by_use: _Entry[V] = _Entry("", None, 0)
+        self._found: _Entry[V] = _Entry("", None, 0)
+        self._missing: _Entry[V] = _Entry("", None, 0)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -189,8 +188,6 @@ class LruTtl(Generic[V]):
         """What is known of `key`: one of the states above, and the value if there is one."""
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
-        if self.admission is not None:
-            self.admission.add(fingerprint(key))
         if now_us < self._now_us:
             now_us = self._now_us
         else:
@@ -277,8 +274,7 @@ class LruTtl(Generic[V]):
         within("size_bytes", size_bytes, 0, BYTES_MAX)
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
-        print32 = fingerprint(key)
-        if self._epochs[print32 % len(self._epochs)] != epoch:
+        if self._epochs[fingerprint(key) % len(self._epochs)] != epoch:
             return False
         if now_us < self._now_us:
             now_us = self._now_us
@@ -291,9 +287,9 @@ class LruTtl(Generic[V]):
         cost_bytes = size_bytes + self.overhead_bytes
         if cost_bytes > self.entry_bytes_max:
             return False
-        if not self._make_room(cost_bytes, print32, replaced is not None, now_us):
+        if not self._make_room(key, cost_bytes, replaced is not None, now_us):
             return False
-        entry: _Entry[V] = _Entry(key, value, cost_bytes, print32)
+        entry: _Entry[V] = _Entry(key, value, cost_bytes)
         entry.fetch_us = fetch_us
         ring = self._found
         if negative:
@@ -313,22 +309,22 @@ class LruTtl(Generic[V]):
         self.bytes_used += cost_bytes
         return True
 
-    def _make_room(self, cost_bytes: int, print32: int, known: bool, now_us: int) -> bool:
-        """Evict from the least recently used until it fits, or until admission says no."""
+    def _make_room(self, key: Key, cost_bytes: int, known: bool, now_us: int) -> bool:
+        """Evict from the least recently used until it fits, unless those are read more often."""
         most = self.bytes_max - cost_bytes
-        if self.bytes_used <= most:
-            return True
-        admission = None if known else self.admission
-        wanted = 0 if admission is None else admission.estimate(print32)
-        while self.bytes_used > most:
+        if self.admission is not None and not known and self.bytes_used > most:
+            left = self.admission(key)
+            used = self.bytes_used
             victim = self._by_use.newer  # the first: nothing is older
-            if (
-                admission is not None
-                and now_us < victim.dead_us
-                and admission.estimate(victim.print32) >= wanted
-            ):
-                return False
-            self._drop(victim)
+            while used > most:
+                if now_us < victim.dead_us:
+                    left -= self.admission(victim.key)
+                    if left <= 0:
+                        return False
+                used -= victim.cost_bytes
+                victim = victim.newer
+        while self.bytes_used > most:
+            self._drop(self._by_use.newer)
         return True
 
     def _use(self, entry: _Entry[V]) -> None:

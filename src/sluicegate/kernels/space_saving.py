@@ -131,6 +131,11 @@ class SpaceSaving:
         self.total += weight
         return counter.count - counter.error
 
+    def guaranteed(self, key: Key) -> int:
+        """The weight guaranteed to a key; 0 if it holds no counter."""
+        counter = self._counters.get(key)
+        return 0 if counter is None else counter.count - counter.error
+
     def estimate(self, key: Key) -> Heavy:
         """What is known of one key; one that is not held may have had up to the least count."""
         counter = self._counters.get(key)

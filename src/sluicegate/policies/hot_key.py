@@ -1,42 +1,39 @@
-"""Hot key: notice the few keys that everybody asks for, and keep their answers for a moment.
+"""Hot key: keep the answer of a key for a moment when the reads it saves are worth a stale answer.
 
-Judges one key by how much of the recent load is surely its own. Source: the hot-key defence of
-Airbnb's Mussel dispatchers (Gaonkar, Getz and Cho, 2025): a Space-Saving counter, a local cache of
-about three seconds, and one fetch for all who ask at once (`coalesce`). The kernels are
-`space_saving.py` and `lru_ttl.py`.
+    saved   = reads of the key in the last one to two windows, without this one, * ttl / window
+    offered = the load that the engine would have if every read went to it; 1: all it can do
+    a key is hot if  saved * min(offered, 1) ** 4 >= 1
 
-    COLD       not hot: fetch it, keep nothing                     most keys
-    MISS       hot, and not there: fetch it, and `fill`
+So an overloaded engine has every key kept that is read twice within a ttl. At half of its load a
+key must save 16 reads, at a quarter 256, and an idle engine answers every read itself: a stale
+answer has a price, and there is nothing to buy with it. Nothing is said of how many reads a second
+are many.
+
+    COLD       not hot: fetch it, keep nothing
+    MISS       hot, and not kept: fetch it once for all who wait, and `fill`
     FRESH      serve it
     REFRESH    serve it; this reader, one of many, fetches ahead, and `fill`s
-    STALE      fetch it; should that fail, serve this, at most `stale_us` past its time
+    STALE      fetch it; if that fails, serve this, at most `stale_us` past its time
     NEGATIVE   it is known not to exist, for a shorter time
 
-A key is hot when its *guaranteed* weight reaches the threshold; whoever cycles through endless
-keys raises counts and errors alike, and guarantees hardly at all. The threshold is a part of a
-window's weight (`hot_permille`), so it grows with the load of the node, and at least `hot_min`.
-Weights are the caller's: 1 counts hits, request units or bytes find the large value that is asked
-for seldom.
-Counts are halved every `window_us`; a key that cools is not served any more when its ttl is over.
+The reads of a key come from a Space-Saving counter: a caller that cycles through endless keys does
+not raise what is guaranteed to one of them. The offered load comes from `OfferedLoad`, one for each
+engine or shard. When the cache is full, a new answer must be read more often than all those
+together that it would push out, so the space goes to the most reads per byte.
 
 Writes: `fill = begin(key, now)`, fetch, `fill.put(...)`; and `invalidate(key)` when a write is
 done, before it is acknowledged. A fill whose key was written meanwhile is void. A strong read
-passes by (`strong=True`): it is counted and told nothing. So on the node that writes no read is
-older than the last write, on others by at most `staleness_us_max` and one fetch.
+bypasses the cache (`strong=True`) and is counted. So on the node that writes no read is older than
+the last write, on others by at most `staleness_us_max` and one fetch.
 
-One node does not see what is hot only in sum: exchange `top` and `near` between nodes, `heed` the
-one, and `heed_sums` of both. A key that has an n-th of the threshold on each of n nodes is found.
-
-Keep the counters at 20 for each key that `top` may be asked for. The key must hold all that changes
-the answer, in one spelling. What is fetched ahead has nobody waiting: give it a deadline of its
-own. Cost: a counter's update (0.1 to 0.2 us compiled), a look-up where it is hot. Bounds:
-`counters`, `cache_bytes_max`, `heeded_max`; keys longer than `key_length_max` are COLD; weights to
-2^49.
+Sources: the hot-key defence of Airbnb's Mussel dispatchers (Gaonkar, Getz and Cho, 2025), which
+takes an absolute count; TinyLFU's admission with aggregated victims (Einziger et al., 2021).
+Bounds: `counters`, `cache_bytes_max`; keys longer than `key_length_max` are COLD.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
@@ -57,46 +54,94 @@ __all__ = [
     "HotKey",
     "HotKeySettings",
     "HotKeyStats",
+    "OfferedLoad",
+    "OfferedLoads",
 ]
 
 COLD: Final = -1
 COUNT_MAX: Final = 1 << 53
-# Weights are counted in sixteenths, so that what a halving rounds does not decide who is first.
+# Reads are counted in sixteenths, so that rounding on halving does not change the order.
 GRAIN: Final = 16
-_NEAR_MIN: Final = 2  # so much at least is guaranteed of a key that is nearly hot
-_NEAR_LOOKED: Final = 5  # of so many times as many the surest are taken
-_HALVED_MAX: Final = 58  # after so many halvings nothing is left
+# Forwarded reads that the offered load is a mean over: a burst of a few does not count as load, and
+# at 1,000 reads a second a full engine is noticed within a tenth of a second.
+LOAD_READS: Final = 64
+SHARDS_MAX: Final = 10_000  # further ones share one load
+_HALVED_MAX: Final = 58  # after that many halvings nothing is left
 
 V = TypeVar("V")
 
 
+@final
+class OfferedLoad:
+    """The load that an engine would have if no read were saved.
+
+    Every read adds the load that it sees: 0 when the engine is idle, 1 when its slots are taken or
+    requests are queued. Reads arrive at random, so they see the share of time that the engine is
+    busy, `forwarded * time / slots`. What all reads see, per forwarded read, is therefore
+    `reads * time / slots`: the load with every read forwarded. Nothing flaps when the cache takes
+    the load away.
+    """
+
+    __slots__ = ("offered", "read_worth", "seen")
+
+    def __init__(self, offered: float = 0.0) -> None:
+        self.offered = offered
+        self.read_worth = min(offered, 1.0) ** 4
+        self.seen = 0.0  # by the reads since the last one that was forwarded
+
+    def forward(self) -> None:
+        """Count a read or write that goes to the engine."""
+        offered = self.offered + (self.seen - self.offered) / LOAD_READS
+        self.offered = offered
+        self.seen = 0.0
+        squared = offered * offered
+        self.read_worth = squared * squared if offered < 1.0 else 1.0
+
+
+@final
+class OfferedLoads:
+    """The offered load of each shard.
+
+    `busy` returns the load of a shard now: from 0 for idle to 1 when its slots are taken or
+    requests are queued for it.
+    """
+
+    __slots__ = ("_busy", "_loads")
+
+    def __init__(self, busy: Callable[[str], float]) -> None:
+        self._busy = busy
+        self._loads: dict[str, OfferedLoad] = {}
+
+    def of(self, shard: str) -> OfferedLoad:
+        """Return the load of a shard."""
+        load = self._loads.get(shard)
+        if load is None:
+            if len(self._loads) >= SHARDS_MAX:
+                return self._loads[next(iter(self._loads))]
+            load = self._loads[shard] = OfferedLoad()
+        return load
+
+    def see(self, shard: str) -> OfferedLoad:
+        """Count a read of this shard, and return the load of the shard."""
+        load = self._loads.get(shard) or self.of(shard)
+        load.seen += self._busy(shard)
+        return load
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotKeySettings:
-    """What is hot, and for how long an answer is kept.
+    """How reads are counted, and for how long and in how much memory answers are kept.
 
-    The thresholds come from a sweep: 20,000 reads a second on a node. Until all of a new set of 50
-    keys were noticed (16,000 a second on them; or half of all reads, the rest fresh keys without
-    end), and how many keys of Zipf 0.99 are kept, each for a counter's work and a stale moment:
-
-        hot_min, hot_permille    100, 10 *   100, 1   50, 1   32, 1   24, 1   16, 1
-        noticed in ms                1,835      575     233     166     125     104
-        with endless fresh keys      never      883     494     293     210     163
-        keys kept of Zipf 0.99           8       33      72     119     162     223
-
-    (* of what is remembered, not of what comes in a window. The worst of three phases of it.)
-    Of the first hundred of 20,000 reads a second by Zipf's law (0.8) 2,000 counters named 97,
-    2,500 and more 99, the worst of five seeds (98 if weights are halved as whole numbers).
-
-    The time comes from arithmetic: at 3,200 reads of a key a second, one in 10,000 is forwarded if
-    it is kept for 3.13 s; the jitter takes 5% of 3.5 s, what is fetched ahead 15 ms.
+    `saved_min` is the number of reads that a kept answer must save at full load. The ttl: at 3,200
+    reads of a key a second, one in 10,000 is forwarded if it is kept for 3.13 s; the jitter takes
+    5% of 3.5 s, what is fetched ahead 15 ms.
     """
 
     name: str = "hot_key"
     counters: int = ranged(2_500, 1, CAPACITY_MAX)
     key_length_max: int = ranged(512, 1, 1 << 20)
-    window_us: int = ranged(1_000_000, 1, COUNT_MAX)
-    hot_min: int = ranged(24, 1, COUNT_MAX)  # guaranteed, in the last one to two windows
-    hot_permille: int = ranged(1, 0, 1_000)  # and of all that comes in one
+    window_us: int = ranged(3_000_000, 1, COUNT_MAX)
+    saved_min: float = ranged(1.0, 0.0, float(COUNT_MAX))
     cache_bytes_max: int = ranged(32 << 20, 1, lru_ttl.BYTES_MAX)
     entry_bytes_max: int = 1 << 20
     ttl_us: int = ranged(3_500_000, 1, lru_ttl.TTL_US_MAX)
@@ -104,8 +149,6 @@ class HotKeySettings:
     stale_us: int = ranged(30_000_000, 0, lru_ttl.TTL_US_MAX)
     jitter: float = ranged(0.1, 0.0, 1.0)
     beta: float = ranged(1.0, 0.0, lru_ttl.BETA_MAX)
-    heeded_max: int = ranged(1_000, 0, 1 << 20)
-    heed_us: int = ranged(3_000_000, 1, COUNT_MAX)
 
     def __post_init__(self) -> None:
         check_ranges("hot_key", self)
@@ -119,14 +162,13 @@ class HotKeyStats(NamedTuple):
     counted: int  # keys that hold a counter
     cached: int
     cached_bytes: int
-    heeded: int
     cold: int
     missed: int
     served: int  # fresh, refreshed ahead, or known not to exist
     refreshed: int
     stale: int
     filled: int
-    void: int  # fills that came too late, or were too large
+    void: int  # fills that came too late, were too large, or not worth what they would push out
     untracked: int  # keys too long to count
 
 
@@ -144,7 +186,7 @@ class Fill(Generic[V]):
         self.key = key
 
     def put(self, value: V, size_bytes: int, *, now_us: int, draw: float) -> bool:
-        """Keep what it brought; False if the key was written meanwhile, or it is too large."""
+        """Keep what it brought; False if the key was written meanwhile, or it has no room."""
         if not self._open:
             return False
         self._open = False
@@ -168,9 +210,9 @@ class HotKey(Generic[V]):
         "_cold",
         "_counters",
         "_filled",
-        "_heeded",
         "_missed",
         "_refreshed",
+        "_saved_per_count",
         "_served",
         "_stale",
         "_untracked",
@@ -190,18 +232,20 @@ class HotKey(Generic[V]):
             jitter=settings.jitter,
             beta=settings.beta,
             entry_bytes_max=settings.entry_bytes_max,
+            admission=self._counters.guaranteed,
         )
-        self._heeded: dict[str, int] = {}  # until when
+        self._saved_per_count = _saved_per_count(settings)
         self._window = -1
         self._cold = self._missed = self._served = self._refreshed = self._stale = 0
         self._filled = self._void = self._untracked = 0
 
     def replace(self, settings: HotKeySettings) -> None:
-        """Go by these thresholds and bounds of the cache; what is kept keeps its own end.
+        """Go by these times and bounds of the cache; what is kept keeps its own end.
 
         Counters and their window stay as they are.
         """
         self.settings = settings
+        self._saved_per_count = _saved_per_count(settings)
         cache = self._cache
         cache.bytes_max = settings.cache_bytes_max  # the next answer makes room
         cache.entry_bytes_max = settings.entry_bytes_max
@@ -213,22 +257,52 @@ class HotKey(Generic[V]):
         """How much older than its fetch an answer can be: fresh, and after an error."""
         return self.settings.ttl_us + self.settings.stale_us
 
+    @property
+    def reads(self) -> int:
+        """The reads of the last one to two windows."""
+        return self._counters.total // GRAIN
+
     def look(
-        self, key: str, now_us: int, draw: float, weight: int = 1, strong: bool = False
+        self,
+        key: str,
+        now_us: int,
+        draw: float,
+        load: OfferedLoad | None = None,
+        strong: bool = False,
     ) -> tuple[int, V | None]:
-        """Count this key, and say what to do: one of the states above, and the value if any."""
+        """Count this key, and return what to do: one of the states above, and the value if any."""
+        if self.is_hot(key, now_us, load, strong):
+            return self.find(key, now_us, draw)
+        return COLD, None
+
+    def is_hot(
+        self, key: str, now_us: int, load: OfferedLoad | None = None, strong: bool = False
+    ) -> bool:
+        """Count this read, and return whether `find` has something to say.
+
+        Without `load` a read is worth as much as on a full engine.
+        """
         if len(key) > self.settings.key_length_max:
             self._untracked += 1
-            return COLD, None
+            if load is not None:
+                load.forward()
+            return False
         window = now_us // self.settings.window_us
         if window > self._window:
             self._age(window)
-        guaranteed = self._counters.update(key, weight * GRAIN)
-        if strong or (
-            guaranteed < self._threshold() and not (self._heeded and self._is_heeded(key, now_us))
-        ):
+        before = self._counters.update(key, GRAIN) - GRAIN
+        worth = before * self._saved_per_count
+        if load is not None:
+            worth *= load.read_worth
+        if strong or worth < self.settings.saved_min:
             self._cold += 1
-            return COLD, None
+            if load is not None:
+                load.forward()
+            return False
+        return True
+
+    def find(self, key: str, now_us: int, draw: float) -> tuple[int, V | None]:
+        """Look up a key that is hot."""
         state, value = self._cache.get(key, now_us, draw)
         if state == MISS:
             self._missed += 1
@@ -240,8 +314,10 @@ class HotKey(Generic[V]):
                 self._refreshed += 1
         return state, value
 
-    def begin(self, key: str, now_us: int) -> Fill[V]:
+    def begin(self, key: str, now_us: int, load: OfferedLoad | None = None) -> Fill[V]:
         """Begin a fetch after MISS, STALE or REFRESH; before the read, or a write is missed."""
+        if load is not None:
+            load.forward()
         return Fill(self, key, self._cache.begin(key), now_us)
 
     def invalidate(self, key: str) -> bool:
@@ -249,58 +325,12 @@ class HotKey(Generic[V]):
         return self._cache.invalidate(key)
 
     def top(self, k: int) -> list[tuple[str, int]]:
-        """The hottest keys here and what is guaranteed of each, for other nodes to heed."""
-        threshold = self._threshold()
+        """The keys read most in the last one to two windows, and the reads guaranteed of each."""
         return [
             (str(heavy.key), heavy.guaranteed // GRAIN)
             for heavy in self._counters.top(k)
-            if heavy.guaranteed >= threshold
+            if heavy.guaranteed > GRAIN
         ]
-
-    def served(self, k: int) -> list[tuple[str, int]]:
-        """The same, and those that are heeded and asked for here: all that is served as hot."""
-        hot = self.top(k)
-        estimates = [self._counters.estimate(key) for key in self._heeded]
-        heeded = [(str(one.key), one.guaranteed // GRAIN) for one in estimates if one.guaranteed]
-        hot += [one for one in heeded if one not in hot]
-        return sorted(hot, key=_weight, reverse=True)[:k]
-
-    def near(self, k: int, nodes: int) -> list[tuple[str, int]]:
-        """Keys that are not hot here, but would be if they are asked for as much on each node."""
-        threshold = self._threshold()
-        least = max(threshold // max(nodes, 1), _NEAR_MIN * GRAIN)
-        near = [
-            (str(heavy.key), heavy.guaranteed // GRAIN)
-            for heavy in self._counters.top(k * _NEAR_LOOKED)
-            if least <= heavy.guaranteed < threshold
-        ]
-        return sorted(near, key=_weight, reverse=True)[:k]
-
-    def heed_sums(self, elsewhere: Mapping[str, int], now_us: int) -> int:
-        """Heed keys that are hot with what they weigh on other nodes; return how many."""
-        threshold = self._threshold()
-        return self.heed(
-            [
-                key
-                for key, weight in elsewhere.items()
-                if weight * GRAIN + self._counters.estimate(key).guaranteed >= threshold
-            ],
-            now_us,
-        )
-
-    def heed(self, keys: Iterable[str], now_us: int) -> int:
-        """Hold keys from elsewhere hot for `heed_us`; return how many there was room for."""
-        heeded = self._heeded
-        for key in [key for key, until_us in heeded.items() if until_us <= now_us]:
-            del heeded[key]
-        added = 0
-        for key in keys:
-            if len(heeded) >= self.settings.heeded_max and key not in heeded:
-                break
-            if len(key) <= self.settings.key_length_max:
-                heeded[key] = now_us + self.settings.heed_us
-                added += 1
-        return added
 
     def keep(
         self,
@@ -341,7 +371,6 @@ class HotKey(Generic[V]):
             len(self._counters),
             len(self._cache),
             self._cache.bytes_used,
-            len(self._heeded),
             self._cold,
             self._missed,
             self._served,
@@ -351,21 +380,6 @@ class HotKey(Generic[V]):
             self._void,
             self._untracked,
         )
-
-    def _threshold(self) -> int:
-        # What is remembered is up to twice what comes in a window.
-        part = self._counters.total * self.settings.hot_permille // 2_000
-        least = self.settings.hot_min * GRAIN
-        return part if part > least else least
-
-    def _is_heeded(self, key: str, now_us: int) -> bool:
-        until_us = self._heeded.get(key)
-        if until_us is None:
-            return False
-        if now_us < until_us:
-            return True
-        del self._heeded[key]
-        return False
 
     def _age(self, window: int) -> None:
         passed = window - self._window if self._window >= 0 else 0
@@ -380,5 +394,6 @@ class HotKey(Generic[V]):
             self._void += 1
 
 
-def _weight(hot: tuple[str, int]) -> int:
-    return hot[1]
+def _saved_per_count(settings: HotKeySettings) -> float:
+    """Reads within a ttl, of each unit that the counter remembers."""
+    return settings.ttl_us / (settings.window_us * GRAIN)

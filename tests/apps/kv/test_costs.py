@@ -155,18 +155,13 @@ def work(app: KvApp, ms: float, seconds: float, begin_us: int) -> int:
     for number in range(round(100 * seconds)):
         begin_us += 10_000
         request.measured = Measured(round(ms * 1_000) + number % 7)
-        for one in (app.chain.stress, app.chain.local_prices):
-            one.record_end(request, Outcome.SUCCESS, begin_us)
+        app.chain.stress.record_end(request, Outcome.SUCCESS, begin_us)
     app.chain.units.learned += 1
     return begin_us
 
 
-def ratios(app: KvApp, now_us: int) -> tuple[float, float]:
-    cell = Request("k", operation="get", shard="s1")
-    app.chain.local_prices.price_milli(cell, now_us)
-    ratio = app.chain.local_prices.ratio(cell)
-    assert ratio is not None
-    return app.chain.stress.read(now_us).ratio, ratio
+def ratio(app: KvApp, now_us: int) -> float:
+    return app.chain.stress.read(now_us).ratio
 
 
 @pytest.mark.parametrize("hours", [0, 5, 7])
@@ -181,18 +176,18 @@ def test_a_dispatcher_restarted_amid_a_slow_down_knows_at_once_that_it_is_one(
         async with dispatcher(*engine) as app:
             now_us = work(app, 5, 120, now_us)
             now_us = work(app, 20, 10, now_us)
-            assert ratios(app, now_us) == pytest.approx((0.25, 0.25), rel=0.1)
+            assert ratio(app, now_us) == pytest.approx(0.25, rel=0.1)
         async with dispatcher(*engine) as app:
-            assert ratios_after(app, now_us, 20) == pytest.approx(
-                (0.25, 0.25) if hours < 6 else (1.0, 1.0), rel=0.1
+            assert ratio_after(app, now_us, 20) == pytest.approx(
+                0.25 if hours < 6 else 1.0, rel=0.1
             )
 
     asyncio.run(story())
 
 
-def ratios_after(app: KvApp, now_us: int, ms: float) -> tuple[float, float]:
-    """The ratios when there are as many values as a ratio needs."""
-    return ratios(app, work(app, ms, 2.5, now_us))
+def ratio_after(app: KvApp, now_us: int, ms: float) -> float:
+    """The ratio when there are as many values as it needs."""
+    return ratio(app, work(app, ms, 2.5, now_us))
 
 
 def test_what_is_usual_here_outweighs_what_was_usual_elsewhere(tmp_path: Path) -> None:
@@ -203,7 +198,7 @@ def test_what_is_usual_here_outweighs_what_was_usual_elsewhere(tmp_path: Path) -
             work(app, 5, 120, now_us - 600 * SECOND)
         async with dispatcher(*engine) as app:  # a quicker machine
             now_us = work(app, 1, 150, now_us)
-            assert ratios_after(app, now_us, 4) == pytest.approx((0.25, 0.25), rel=0.1)
+            assert ratio_after(app, now_us, 4) == pytest.approx(0.25, rel=0.1)
 
     asyncio.run(story())
 
@@ -276,7 +271,7 @@ def test_a_record_that_cannot_be_read_is_none(stored: bytes) -> None:
             await app.costs.exchange()
             await fill(app)
             assert await get(app, b"small") is not None
-            assert app.chain.stress.baselines() == app.chain.local_prices.baselines() == []
+            assert app.chain.stress.baselines() == []
 
     asyncio.run(story())
 

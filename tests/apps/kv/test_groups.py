@@ -48,7 +48,7 @@ def dispatchers(
             own.mkdir()
             process = KvProcess(
                 own, "--engine", "memory:", "--access", access, "--hot", "off", *CALM,
-                "--prices", "off", "--groups", write_groups(folder),
+                "--groups", write_groups(folder),
                 "--store", server.patient_url, *flags,
             )  # fmt: skip
             fleet.append(stack.enter_context(process))

@@ -50,7 +50,7 @@ def test_caller_below_quota_is_served_while_redis_pauses(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     """Two dispatchers; a caller that spends a few percent of its quota is never refused for it."""
-    flags = ("--engine", "memory:", "--prices", "off", "--quota-ru", "1000000")
+    flags = ("--engine", "memory:", "--quota-ru", "1000000")
     store = ("--store", redis_server.url)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:

@@ -29,7 +29,7 @@ RANKED = replace(ZIPF, sets=1, set_us=2 * SECOND, skew=0.8, other_keys=20_000)
 
 
 @pytest.mark.parametrize("rig", [SHORT, CYCLING])
-def test_all_of_a_new_set_is_known_in_time_and_in_little_memory(rig: Churn) -> None:
+def test_keys_of_new_set_are_noticed_in_little_memory(rig: Churn) -> None:
     figures = measure(rig, play(rig, hot_key, 1))
     assert figures["detect_ms"] <= 300
     assert 0.1 < figures["memory_mb"] <= 4
@@ -51,9 +51,9 @@ def test_too_few_counters_or_those_seen_last_do_not_name_them(make_watcher: Make
     assert measure(RANKED, play(RANKED, make_watcher, 1))["recall_100"] < 0.95
 
 
-def test_without_ageing_a_new_set_is_noticed_ever_later() -> None:
-    sets = play(replace(SHORT, sets=5, set_us=SECOND), without_ageing, 1).noticed_us
-    assert max(sets[-1]) > 1.3 * max(sets[0])
+def test_recall_of_late_keys_without_ageing_is_poor() -> None:
+    sets = Churn(hot_keys=100, hot_share=0.9, sets=3, set_us=2 * SECOND, per_s=5_000.0, ranked=True)
+    assert measure(sets, play(sets, without_ageing, 1))["recall_100"] < 0.5
 
 
 def test_a_counter_for_each_key_grows_with_the_keys() -> None:

@@ -18,7 +18,6 @@ from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import cohort
 from sluicegate.kernels.utilization_shed import Ramp
-from sluicegate.policies.prices import PriceLadder
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.shed.levels import LevelsForm
 from sluicegate.policies.stress import Stress, StressLevel, StressState
@@ -103,10 +102,9 @@ def shares(shed: Shed, now_us: int) -> list[float]:
 
 
 def test_calm_admits_everything_in_every_form() -> None:
-    for form in ("levels", "prices", "utilization"):
+    for form in ("levels", "utilization"):
         shed = made(HandStress(), form=form)
         assert shares(shed, mixed(shed, windows=5)) == [1.0] * 4
-        assert shed.price_milli(Request("k", criticality=BULK), NOW) == 1_000
         assert shed.stats().refused == (0, 0, 0, 0)
 
 
@@ -374,90 +372,6 @@ def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_pas
                     assert passes(shed, Criticality(higher), now_us, str(caller))
 
 
-# Prices.
-
-
-def priced(shed: Shed, now_us: int) -> list[int]:
-    return [
-        shed.price_milli(Request("k", criticality=criticality), now_us)
-        for criticality in Criticality
-    ]
-
-
-def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
-    stress = HandStress()
-    shed = made(stress, form="prices")
-    stress.says(StressLevel.STRESSED, slow=True)
-    climb = [priced(shed, NOW + s * S) for s in range(60)]
-    assert climb[0] == [1_000, 1_000, 1_000, 1_500]
-    assert climb[2] == [1_000, 1_000, 1_000, 3_375]
-    # BULK stands above 4,000 from the fourth window on, so the next class begins in the fifth.
-    assert climb[3][2:] == [1_000, 5_062]
-    assert climb[4][2:] == [1_500, 7_593]
-    assert climb[-1] == [1_000, 16_000, 16_000, 16_000]
-    stress.says(StressLevel.CALM)
-    relax = [priced(shed, NOW + s * S) for s in range(60, 120)]
-    assert relax[0] == [1_000, 12_800, 16_000, 16_000]
-    assert relax[-1] == [1_000] * 4
-    for prices in climb + relax:
-        assert prices == sorted(prices)
-        assert prices[0] == 1_000
-
-
-def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overload() -> None:
-    stress = HandStress()
-    stress.says(StressLevel.HARD, crowded=True)
-    shed = made(stress, form="prices")
-    before = [1_000] * 4
-    for tenth in range(300):
-        now = priced(shed, NOW + tenth * 100 * MS)
-        if tenth % 10:
-            assert now == before
-        assert all(b <= a <= 2 * b for a, b in zip(now, before, strict=True))
-        before = now
-    assert before == [1_000, 16_000, 16_000, 16_000]
-
-
-def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> None:
-    stress = HandStress()
-    stress.says(StressLevel.STRESSED, slow=True)
-    shed = made(stress, form="prices", price_max_milli=4_000, dearest=BEST_EFFORT)
-    for s in range(30):
-        prices = priced(shed, NOW + s * S)
-    assert prices == [1_000, 1_000, 4_000, 4_000]
-
-
-def test_the_prices_form_refuses_nobody() -> None:
-    stress = HandStress()
-    stress.says(StressLevel.HARD, slow=True, crowded=True)
-    stress.utilization = 1.0
-    shed = made(stress, form="prices")
-    assert shares(shed, mixed(shed, windows=100)) == [1.0] * 4
-
-
-def test_prices_relax_though_the_stage_that_charges_lets_nobody_through() -> None:
-    stress = HandStress()
-    stress.says(StressLevel.STRESSED, slow=True)
-    shed = made(stress, form="prices")
-    for s in range(60):
-        shed.price_milli(Request("k", criticality=BULK), NOW + s * S)
-    stress.says(StressLevel.CALM)
-    assert shed.price_milli(Request("k", criticality=BULK), NOW + 600 * S) == 1_000
-
-
-@given(moves=st.lists(st.sampled_from(["dearer", "hard", "cheaper"]), max_size=120))
-def test_prices_never_fall_towards_what_matters_less(moves: list[str]) -> None:
-    prices = PriceLadder(4_000, 16_000, DEGRADED)
-    for move in moves:
-        if move == "cheaper":
-            prices.lower_first(800)
-        else:
-            prices.raise_prices(2_000 if move == "hard" else 1_500)
-        assert prices.milli == sorted(prices.milli)
-        assert prices.milli[0] == 1_000
-        assert prices.milli[3] <= 16_000
-
-
 # Utilization.
 
 
@@ -488,10 +402,10 @@ def test_the_hint_by_the_ramps_is_the_setting() -> None:
 # All forms.
 
 
-@pytest.mark.parametrize("form", ["levels", "prices", "utilization"])
+@pytest.mark.parametrize("form", ["levels", "utilization"])
 def test_the_picture_is_read_once_each_window_and_when_the_clock_went_back(form: str) -> None:
     stress = HandStress()
-    shed = made(stress, form=form, window_us=100 * MS, price_window_us=100 * MS)
+    shed = made(stress, form=form, window_us=100 * MS)
     for now_us in (NOW, NOW + 50 * MS, NOW + 100 * MS - 1):
         passes(shed, BULK, now_us)
     assert stress.reads == 1
@@ -522,10 +436,6 @@ def test_statistics_count_by_class() -> None:
         ({"floor": 0.6}, "shed.floor"),
         ({"cohorts": 0}, "shed.cohorts"),
         ({"levels_kept": 513}, "shed.levels_kept"),
-        ({"dearer_milli": 2_001}, "shed.dearer_milli"),
-        ({"cheaper_milli": 1_000}, "shed.cheaper_milli"),
-        ({"widen_at_milli": 20_000}, "shed.widen_at_milli"),
-        ({"dearest": CRITICAL}, "shed.dearest"),
         ({"ramps": (None,)}, "shed.ramps"),
         ({"ramps": (Ramp(0.1, 0.2), None, None, None)}, "shed.ramps"),
     ],

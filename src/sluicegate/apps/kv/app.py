@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.kv.admission import Admission, attributes_of
-from sluicegate.apps.kv.board import CallerUse, EngineUse, board
+from sluicegate.apps.kv.board import CallerUse, ClassUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
 from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.cost_records import CostRecords
@@ -24,11 +24,10 @@ from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
     of_pace,
-    of_queue,
+    of_pressure,
     of_shield,
     of_stack,
     of_store,
-    of_stress,
 )
 from sluicegate.apps.kv.quota_capture import CapturedBudget, open_capture
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
@@ -109,7 +108,7 @@ class KvApp(App[KvSettings]):
         self.chance = SystemChance()
         self.node = node_of(settings, worker.number)
         self.usage = CallerUsage()
-        self.pace = RefusalPace() if settings.policy == "layers" else None
+        self.pace = RefusalPace() if settings.charges else None
         self.engine = open_engine(settings.engine)
         self.engine_health = EngineHealthWatch(self.engine, self.clock)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
@@ -127,18 +126,15 @@ class KvApp(App[KvSettings]):
         spans = self._work_spans()
         self.chain = PolicyChain(
             settings,
-            self.chance,
             self.usage,
             budget=captured or budget,
             weights=read_weights_file(settings.weights),
-            shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
             spans=spans,
         )
         layered = self.chain.layered
         self.callers = CallerTable(
             settings.epoch_ms * 1_000,
-            self.chain.penalty,
             set_quotas=self.quotas.set_quotas,
             set_classes=self.chain.replace_classes,
         )
@@ -176,8 +172,9 @@ class KvApp(App[KvSettings]):
             self.hot = HotReads(
                 _shield(settings),
                 self.chance,
-                self.chain.queue.requeue,
+                self.chain.requeue,
                 self.admission.refuse_shared,
+                self._busy,
             )
         self.dispatcher = Dispatcher(
             self.admission,
@@ -196,7 +193,6 @@ class KvApp(App[KvSettings]):
             self.engine,
             self.clock,
             self.node,
-            usual={"stress": self.chain.stress, "prices": self.chain.local_prices},
         )
         self.rollups: Rollups | None = None
         if settings.usage:
@@ -206,6 +202,7 @@ class KvApp(App[KvSettings]):
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
         self._times, self._times_us = thread_times(), self.clock.now_us()
+        self._busy_share = 0.0  # of the event loop: an engine in this process is as busy
 
     def _work_spans(self) -> WorkSpans | None:
         if self.tracing is None:
@@ -229,14 +226,12 @@ class KvApp(App[KvSettings]):
         self._views = self.catalogue.views
         self.catalogue.on_change = self._replace_changed_tables
         background = self.background
-        self.quotas.start(background, self._hottest)
+        self.quotas.start(background, None)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
-        if self.hot is not None:
-            background.start("gossip", partial(self._heed, self.hot))
         if self.rollups is not None:
             background.start("rollups", self.rollups.run)
         if self.chain.layered:
@@ -264,7 +259,6 @@ class KvApp(App[KvSettings]):
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
-        self.chain.change(self.settings)
         self.refusals.resize(self.settings.audit_refusals)
         if self.hot is not None:
             self.hot.replace(_shield(self.settings))
@@ -338,11 +332,12 @@ class KvApp(App[KvSettings]):
             "glass": lambda: None if self.follower is None else self.follower.state(),
             "request_units": chain.units.stats,
             "costs": self.costs.state,
-            "penalty": chain.penalty.stats,
-            "prices": chain.prices.stats,
+            "prices": lambda: {
+                "penalized": [] if chain.mussel is None else chain.mussel.prices.penalized(),
+            },
             "keeper": self.keeper.stats,
             "capture": lambda: None if self.capture is None else self.capture.stats(),
-            "places": lambda: None if chain.places is None else chain.places.stats(),
+            "slots": lambda: chain.pressure(self.clock.now_us()),
             "engine": lambda: {
                 "name": self.engine.name,
                 "durability": self.engine.durability,
@@ -376,8 +371,7 @@ class KvApp(App[KvSettings]):
         chain = self.chain
         yield from of_stack(self.admission.stats(), self.usage)
         yield from of_callers(self.usage)
-        yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
-        yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        yield from of_pressure(chain.pressure(now_us), chain.prices_milli)
         if self.pace is not None:
             yield from of_pace(self.pace)
         yield from of_engine(
@@ -395,7 +389,7 @@ class KvApp(App[KvSettings]):
         now_us = self.clock.now_us()
         chain, hot = self.chain, self.hot
         quotas = self.callers.quotas_a_second()
-        others_ru = self.settings.quota_ru if self.settings.policy == "layers" else 0
+        others_ru = self.settings.quota_ru if self.settings.charges else 0
         if self.quotas.groups is not None:
             quotas, others_ru = {}, 0  # a group's quota is no caller's
         usage = {
@@ -416,9 +410,8 @@ class KvApp(App[KvSettings]):
             refusals=self.usage.reasons,
             refused=self.usage.refusals(),
             usage=usage,
-            picture=chain.stress.read(now_us),
-            shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
-            queue=chain.queue.stats(),
+            pressure=chain.pressure(now_us),
+            classes=self._classes(),
             engine=engine,
             took=self.usage.took(),
             shield=None if hot is None else hot.stats(),
@@ -469,12 +462,12 @@ class KvApp(App[KvSettings]):
     def _loop_lag(self, late_us: int) -> None:
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
+        self.chain.lag_us = late_us
         now_us = self.clock.now_us()
-        self.chain.stress.record_loop_lag(late_us, now_us)
         passed_us = now_us - self._times_us
-        if self.settings.shed_form == "utilization" and passed_us >= _LOOK_US:
+        if passed_us >= _LOOK_US:
             times = thread_times()
-            self.chain.stress.record_utilization(busy_share(self._times, times, passed_us), now_us)
+            self._busy_share = busy_share(self._times, times, passed_us)
             self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
@@ -499,25 +492,22 @@ class KvApp(App[KvSettings]):
             if was is None or was.overlay != view.overlay or was.epoch != view.epoch:
                 self.hot.replace_table(name)
 
-    def _hottest(self) -> Mapping[str, int]:
-        return {} if self.hot is None else self.hot.report(self.quotas.members.live())
+    def _busy(self, shard: str) -> float:
+        """The load of a shard as hot keys see it: 1 if requests are queued or the engine fails."""
+        if self.engine_watch.down:
+            return 1.0
+        return max(self.chain.load(shard), self._busy_share)
 
-    async def _heed(self, hot: HotReads) -> None:
-        """What is hot for others is hot here."""
-        while True:
-            await asyncio.sleep(1.0)
-            now_us = self.clock.now_us()
-            hot.heed([self.quotas.hot_elsewhere()], now_us)
-
-
-def shard_places_of(settings: KvSettings, engine: Engine) -> int:
-    """How many operations one shard may have at work.
-
-    Where all is one shard there are no others to keep it from, and a cap would only refuse.
-    """
-    if settings.shard_places:
-        return settings.shard_places
-    return settings.places if len(shards_of(engine)) == 1 else max(1, settings.places // 2)
+    def _classes(self) -> list[ClassUse]:
+        """What became of each class since the start."""
+        refused = dict.fromkeys(Criticality, 0)
+        for (_, member), count in self.usage.refusals().items():
+            refused[member] += count
+        admitted = dict.fromkeys(Criticality, 0)
+        for (_, member), times in self.usage.took().items():
+            admitted[member] += sum(times.counts)
+        prices = self.chain.prices_milli
+        return [ClassUse(one, admitted[one], refused[one], prices[one]) for one in Criticality]
 
 
 def shards_of(engine: Engine) -> set[str]:
@@ -545,8 +535,6 @@ def _shield(settings: KvSettings) -> ShieldSettings:
     return ShieldSettings(
         ttl_us=ttl_us,
         jitter=_JITTER,
-        hot_min=settings.hot_min,
-        hot_permille=settings.hot_permille,
         cache_bytes_max=settings.cache_bytes,
         entry_bytes_max=min(settings.cache_bytes, 4 << 20),
     )

@@ -17,10 +17,8 @@ from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.command_line.boards import VERSION
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import Upload
-from sluicegate.policies.queue.queue import QueueStats
-from sluicegate.policies.shed import ShedStats
+from sluicegate.policies.admission.pressure import Pressure
 from sluicegate.policies.stack import StackStats
-from sluicegate.policies.stress import StressState
 from sluicegate.telemetry.snapshot import Histogram
 
 CALLERS_MAX: Final = 100
@@ -39,6 +37,15 @@ class CallerUse(NamedTuple):
     refused_mru: int = 0  # what the refused would have been charged
 
 
+class ClassUse(NamedTuple):
+    """What became of the requests of one class, and what a unit costs it, in thousandths."""
+
+    member: Criticality
+    admitted: int
+    refused: int
+    price_milli: int
+
+
 class EngineUse(NamedTuple):
     """What one class of operations did in the engine since the beginning."""
 
@@ -55,9 +62,8 @@ def board(
     refusals: Mapping[str, int] | None = None,
     refused: Mapping[tuple[str, Criticality], int] | None = None,
     usage: Mapping[str, CallerUse] | None = None,
-    picture: StressState | None = None,
-    shed: ShedStats | None = None,
-    queue: QueueStats | None = None,
+    pressure: Pressure | None = None,
+    classes: Sequence[ClassUse] = (),
     engine: Mapping[str, EngineUse] | None = None,
     took: Mapping[tuple[str, Criticality], Histogram] | None = None,
     shield: ShieldStats | None = None,
@@ -79,12 +85,10 @@ def board(
     values["refusals"] = dict(refusals or {})
     values["refused"] = _refused(refused or {})
     values["callers"] = _callers(usage or {})
-    if picture is not None:
-        values["stress"] = _stress(picture)
-    if shed is not None:
-        values["classes"] = _classes(shed)
-    if queue is not None:
-        values["queue"] = _queue(queue)
+    if pressure is not None:
+        values["stress"] = _stress(pressure)
+        values["queue"] = _queue(pressure)
+    values["classes"] = [_class(one) for one in classes]
     values["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
     values["latency"] = _latency(took or {})
     if shield is not None:
@@ -128,40 +132,36 @@ def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
     return [{"caller": caller, **use._asdict()} for caller, use in callers]
 
 
-def _stress(picture: StressState) -> dict[str, object]:
+def _stress(pressure: Pressure) -> dict[str, object]:
     return {
-        "level": picture.level.name.lower(),
-        "why": list(picture.why),
-        "ratio": picture.ratio,
-        "slowest": picture.slowest,
-        "depth": picture.depth,
-        "utilization": picture.utilization,
-        "queue_us": picture.queue_us,
-        "lag_us": picture.lag_us,
+        "level": pressure.level.name.lower(),
+        "why": list(pressure.why),
+        "ratio": pressure.ratio,
+        "slowest": pressure.slowest,
+        "queue_us": pressure.queue_us,
+        "lag_us": pressure.lag_us,
     }
 
 
-def _classes(shed: ShedStats) -> list[dict[str, object]]:
-    """By criticality: what passed, what did not, and the price of a unit, in thousandths."""
-    return [
-        {
-            "class": member.name,
-            "admitted": shed.admitted[member],
-            "refused": shed.refused[member],
-            "price_milli": shed.prices_milli[member] if shed.prices_milli else 1_000,
-        }
-        for member in Criticality
-    ]
-
-
-def _queue(queue: QueueStats) -> dict[str, object]:
+def _class(use: ClassUse) -> dict[str, object]:
+    """What a class was admitted and refused, and its price of a unit, in thousandths."""
     return {
-        "places": queue.places,
-        "inflight": queue.inflight,
-        "queued": queue.queued,
-        "queued_bytes": queue.queued_bytes,
-        "waited": queue.waited,
-        "overloaded": queue.overloaded,
+        "class": use.member.name,
+        "admitted": use.admitted,
+        "refused": use.refused,
+        "price_milli": use.price_milli,
+    }
+
+
+def _queue(pressure: Pressure) -> dict[str, object]:
+    return {
+        "places": pressure.limit,
+        "found": pressure.found,
+        "inflight": pressure.inflight,
+        "queued": pressure.queued,
+        "queued_bytes": pressure.queued_bytes,
+        "waited": pressure.waited,
+        "overloaded": bool(pressure.level),
     }
 
 
@@ -188,7 +188,6 @@ def _shield(shield: ShieldStats, remembered: int) -> dict[str, object]:
         "waiting": flights.waiting,
         "cached": hot.cached,
         "cached_bytes": hot.cached_bytes,
-        "heeded": hot.heeded,
         "stale_served": shield.stale_served,
         "remembered": remembered,
     }

@@ -19,7 +19,7 @@ from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.rule import Limit
-from sluicegate.policies.penalty import Penalty
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.service_rule_set import ServiceRuleSet
@@ -31,7 +31,7 @@ NOBODY: Final = CallerRules()
 class CallerTable:
     """What is said of callers now, and who is told when that changes.
 
-    It prices as well: a penalty of the rules, on top of that of whoever slows the engine down.
+    It prices as well: a penalty of the rules makes all requests of a caller more expensive.
     """
 
     __slots__ = (
@@ -40,7 +40,6 @@ class CallerTable:
         "_canary",
         "_epoch_us",
         "_identities",
-        "_penalty",
         "_set_classes",
         "_set_quotas",
     )
@@ -48,13 +47,11 @@ class CallerTable:
     def __init__(
         self,
         epoch_us: int,
-        penalty: Penalty,
         *,
         set_quotas: Callable[[Mapping[str, int]], None],
         set_classes: Callable[[Mapping[str, Criticality]], None],
     ) -> None:
         self._epoch_us = epoch_us
-        self._penalty = penalty
         self._set_quotas = set_quotas
         self._set_classes = set_classes
         self._callers = NOBODY
@@ -93,10 +90,9 @@ class CallerTable:
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """What a request unit costs its caller now, in thousandths."""
-        penalty_milli = self._penalty.price_milli(request, now_us)
         if not self._callers.special and not self._canary.special:
-            return penalty_milli
-        return self._of(request.caller).price(request.caller, penalty_milli)
+            return PRICE_ONE_MILLI
+        return self._of(request.caller).price(request.caller, PRICE_ONE_MILLI)
 
     def quotas(self) -> dict[str, int]:
         """By caller, request units an epoch."""

@@ -9,10 +9,9 @@ from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import EngineHealth
-from sluicegate.policies.queue.queue import QueueStats
+from sluicegate.policies.admission.pressure import Pressure
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackStats
-from sluicegate.policies.stress import StressState
 from sluicegate.telemetry.prometheus import (
     Labels,
     MetricFamily,
@@ -79,25 +78,23 @@ def of_callers(usage: CallerUsage) -> Iterable[MetricFamily]:
     )
 
 
-def of_stress(picture: StressState, prices_milli: Iterable[int]) -> Iterable[MetricFamily]:
-    """How the dispatcher is doing, and what a request unit costs each class."""
-    yield gauge("sluicegate_kv_latency_ratio", "Long p95 over short, the worst.", picture.ratio)
-    yield gauge("sluicegate_kv_stress_level", "0 calm, 1 stressed, 2 hard.", int(picture.level))
-    yield gauge("sluicegate_kv_loop_lag_seconds", "The event loop's.", (picture.lag_us or 0) / 1e6)
+def of_pressure(pressure: Pressure, prices_milli: Iterable[int]) -> Iterable[MetricFamily]:
+    """What waits, for how many slots, and what a request unit costs each class."""
+    ratio = "Usual time of the slowest shard over its time now."
+    yield gauge("sluicegate_kv_latency_ratio", ratio, pressure.ratio)
+    level = "0 calm, 1 requests wait longer than they take, 2 CRITICAL ones too."
+    yield gauge("sluicegate_kv_stress_level", level, int(pressure.level))
+    yield gauge("sluicegate_kv_loop_lag_seconds", "The event loop's.", pressure.lag_us / 1e6)
     prices = [
         MetricSample("", (("priority", member.name),), price / 1_000)
         for member, price in zip(Criticality, prices_milli, strict=True)
     ]
     yield MetricFamily("sluicegate_kv_price", "gauge", "", "What a unit costs each class.", prices)
-
-
-def of_queue(stats: QueueStats, delay_us: int) -> Iterable[MetricFamily]:
-    """Who waits."""
-    yield gauge("sluicegate_kv_queue_length", "Requests that wait.", stats.queued)
-    yield gauge("sluicegate_kv_queue_bytes", "Their bytes.", stats.queued_bytes)
-    yield gauge("sluicegate_kv_queue_delay_seconds", "Of the longest.", delay_us / 1e6)
-    yield gauge("sluicegate_kv_places", "Places at work.", stats.places)
-    yield gauge("sluicegate_kv_inflight", "Of them taken.", stats.inflight)
+    yield gauge("sluicegate_kv_queue_length", "Requests that wait.", pressure.queued)
+    yield gauge("sluicegate_kv_queue_bytes", "Their bytes.", pressure.queued_bytes)
+    yield gauge("sluicegate_kv_queue_delay_seconds", "Of the longest.", pressure.queue_us / 1e6)
+    yield gauge("sluicegate_kv_slots", "Limit of all shards; 0: none.", pressure.limit)
+    yield gauge("sluicegate_kv_inflight", "Requests in the engine.", pressure.inflight)
 
 
 def of_pace(pace: RefusalPace) -> Iterable[MetricFamily]:

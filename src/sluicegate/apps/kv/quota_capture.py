@@ -47,7 +47,7 @@ class CapturedBudget:
         self._penalties: Penalties | None = None
         self._request: Request | None = None
 
-    def penalties(self, penalties: Penalties) -> Penalties:
+    def penalties(self, penalties: Penalties | None) -> Penalties:
         """These, seen by the capture."""
         self._penalties = penalties
         return self
@@ -55,7 +55,8 @@ class CapturedBudget:
     def price_milli(self, request: Request, now_us: int) -> int:
         """The penalty of a request that is about to be charged."""
         self._request = request
-        assert self._penalties is not None
+        if self._penalties is None:
+            return PRICE_ONE_MILLI
         return self._penalties.price_milli(request, now_us)
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:

@@ -66,7 +66,7 @@ class Quotas:
         self._store: Store | None = None
         self._client: RedisClient | None = None
         self.members: Members = StaticMembers(settings.members or 1)
-        if settings.store and settings.policy == "layers":
+        if settings.store and settings.charges:
             self._open(settings, worker, chance)
         self.budget = LeasedBudget(
             LeasedBudgetSettings(
@@ -119,7 +119,7 @@ class Quotas:
 
     def standing(self, caller: str, now_us: int) -> BudgetStanding | None:
         """What a caller has left here; None where its group has it, or nothing is charged."""
-        if self.groups is not None or self._settings.policy != "layers":
+        if self.groups is not None or not self._settings.charges:
             return None
         return self.budget.standing(caller, now_us)
 

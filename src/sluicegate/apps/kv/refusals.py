@@ -40,10 +40,10 @@ class KeptRefusal(NamedTuple):
     shard: str
     priority: str
     cost_mru: int
-    price_milli: int  # class, operation and shard, times the caller's penalty
+    price_milli: int  # of the class
     balance_mru: int | None  # None: its group has it
     quota_mru: int | None  # of an epoch
-    ratio: float | None  # of this operation on this shard; None: too little is known
+    ratio: float | None  # of the slowest operation; None: too little is known
     queue_us: int
     stress: tuple[str, ...]
     retry_after_us: int
@@ -97,7 +97,7 @@ class RefusalRing:
             return
         if len(self._open) >= (self._entries.maxlen or 0):
             self._open.clear()  # what is open goes on as new entries
-        chain = self._chain
+        pressure = self._chain.pressure(now_us)
         standing = self._standing(request.caller, now_us)
         entry = self._open[kind] = _Entry(
             KeptRefusal(
@@ -115,9 +115,9 @@ class RefusalRing:
                 request.price_milli,
                 None if standing is None else standing.level_mru,
                 None if standing is None else standing.quota_mru,
-                chain.local_prices.ratio(request),
-                chain.queue.delay_us(now_us),
-                chain.stress.read(now_us).why,
+                pressure.ratio,
+                pressure.queue_us,
+                pressure.why,
                 decision.retry_after_us,
             )
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import LISTEN, RampsSettings, RulesSettings
+from sluicegate.service.common_settings import LISTEN, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
 from sluicegate.stores.redis.settings import schemes_text
 
@@ -30,7 +30,7 @@ def _parse_quota_status(text: str, where: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvSettings(RulesSettings, RampsSettings):
+class KvSettings(RulesSettings):
     """The dispatcher."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_KV_"
@@ -61,9 +61,9 @@ class KvSettings(RulesSettings, RampsSettings):
     policy: Annotated[
         str,
         Setting(
-            "all the layers; a counter a minute for each caller, the first generation; or a bare "
-            "pool",
-            one_of("layers", "generation-one", "none"),
+            "all the layers; Mussel's prices and CoDel pool; a counter a minute for each caller; "
+            "or a bare pool",
+            one_of("layers", "mussel", "generation-one", "none"),
         ),
     ] = "layers"
     # What callers may spend.
@@ -132,111 +132,25 @@ class KvSettings(RulesSettings, RampsSettings):
         ),
     ] = 1_000
     # How much at a time.
-    places: Annotated[
-        int, Setting("operations at work in the engine at a time, at first", whole(1, 1 << 20))
-    ] = 64
-    find_places: Annotated[
-        bool,
-        Setting(
-            "have fewer of them at work where the engine does no more with all of them, and more, "
-            "up to --places-max, where it does"
-        ),
-    ] = True
-    places_max: Annotated[
+    slots: Annotated[
         int,
         Setting(
-            "operations at work in the engine at a time, at most; 0 is four times --places",
+            "requests in the engine at a time, for each shard; 0 finds the number",
             whole(0, 1 << 20),
         ),
     ] = 0
-    shard_places: Annotated[
-        int,
-        Setting(
-            "of them in one shard of the engine; 0 is half of them, or all if it has one shard",
-            whole(0, 1 << 20),
-        ),
-    ] = 0
-    queue_ms: Annotated[
-        int,
-        Setting(
-            "how long what is not CRITICAL waits for a place while nearly all have to wait",
-            whole(1, 60_000, "MS"),
-            live=True,
-        ),
-    ] = 12
-    queue_form: Annotated[
-        str,
-        Setting(
-            "drop and shed by the line what has stood too long and what matters less, or nothing "
-            "but what is past its deadline: prices alone are left then",
-            one_of("codel", "none"),
-        ),
-    ] = "codel"
-    queue_length: Annotated[int, Setting("operations that wait for a place", whole(1, 1 << 20))] = (
+    queue_length: Annotated[int, Setting("requests that wait for a slot", whole(1, 1 << 20))] = (
         10_000
     )
     queue_bytes: Annotated[int, Setting("their bytes", whole(4_096, _BYTES_MAX, "BYTES"))] = (
         64 << 20
     )
-    deadline_ms: Annotated[
-        int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"), live=True)
-    ] = 10_000
     # Under stress.
-    shed_form: Annotated[
-        str,
-        Setting(
-            "what is shed: the lowest classes while work queues, as many as it takes (levels), or "
-            "by --shed-ramps as the event loop fills up",
-            one_of("levels", "utilization"),
-        ),
-    ] = "levels"
-    ratio: Annotated[
-        str,
-        Setting(
-            "the latency ratio: over a baseline frozen under stress, or over windowed P2",
-            one_of("frozen", "p2"),
-        ),
-    ] = "frozen"
-    ratio_enter: Annotated[
-        float,
-        Setting(
-            "below it an operation is slow, which prices and penalties go by; 0.3 is far later",
-            SHARE,
-        ),
-    ] = 0.6
-    prices: Annotated[
-        str,
-        Setting(
-            "where units cost more: nowhere, on a shard that is slow and whose work is too late, "
-            "or everywhere while anything is slow (as in Mussel)",
-            one_of("off", "local", "mussel"),
-        ),
-    ] = "off"
-    penalty_max: Annotated[
-        int,
-        Setting(
-            "times what callers pay at most who keep slowing the engine down; 1 is never",
-            whole(1, 1_000, "TIMES"),
-            live=True,
-        ),
-    ] = 4
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[
         int, Setting("how old such an answer may be", whole(1, 600_000, "MS"), live=True)
     ] = 3_000
-    hot_min: Annotated[
-        int,
-        Setting("reads a second at the least that make a key hot", whole(1, 1 << 40), live=True),
-    ] = 24
-    hot_permille: Annotated[
-        int,
-        Setting(
-            "and at least so many of a thousand of this dispatcher's reads",
-            whole(0, 1_000),
-            live=True,
-        ),
-    ] = 1
     cache_bytes: Annotated[
         int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)
     ] = 32 << 20
@@ -269,22 +183,19 @@ class KvSettings(RulesSettings, RampsSettings):
         int, Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"))
     ] = 1 << 30
 
+    @property
+    def charges(self) -> bool:
+        """Whether callers are charged request units."""
+        return self.policy in ("layers", "mussel")
+
     def check(self) -> None:
         """Raise for settings that do not go together."""
         if self.workers > 1 and self.engine.startswith(_OF_ONE_PROCESS):
             remedy = "several workers cannot share it: take lmdb: or a cluster, or --workers 1"
             raise BadValue("--engine", self.engine.partition(":")[0], remedy)
-        if self.workers > 1 and not self.store and self.policy == "layers":
+        if self.workers > 1 and not self.store and self.charges:
             remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
             raise BadValue("--workers", self.workers, remedy)
-        if self.shard_places > self.places:
-            remedy = f"a shard has at most what all have, {self.places} (--places)"
-            raise BadValue("--shard-places", self.shard_places, remedy)
-        if 0 < self.places_max < self.places:
-            remedy = f"give at least as many as at first, {self.places} (--places), or 0"
-            raise BadValue("--places-max", self.places_max, remedy)
-        if not self.ratio_enter:
-            raise BadValue("--ratio-enter", self.ratio_enter, "give a share above 0")
         self._check_quotas()
         super().check()
 
@@ -297,12 +208,12 @@ class KvSettings(RulesSettings, RampsSettings):
         if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:
             remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
             raise BadValue("--quota-ru", self.quota_ru, remedy)
-        if self.capture and (self.groups or self.policy != "layers"):
+        if self.capture and (self.groups or not self.charges):
             remedy = "it takes --policy layers, and quotas that are not lent (no --groups)"
             raise BadValue("--capture", self.capture, remedy)
         if not self.groups:
             return
-        if self.policy != "layers":
+        if not self.charges:
             raise BadValue("--groups", self.groups, "it takes --policy layers")
         if self.rules or self.rulebook:
             # Quotas of the rules would have no effect, and nobody would notice.

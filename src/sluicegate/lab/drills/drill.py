@@ -19,38 +19,24 @@ Curve: TypeAlias = Sequence[tuple[float, float]]
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
-MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
+MUSSEL: Final = "mussel"
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
-LOCAL_PRICES: Final = "local-prices"  # the layers, with prices where a shard is slow
-PRICES_ALONE: Final = "prices-alone"  # the layers with a plain line, which sheds nothing
-DEADLINES_ALONE: Final = "deadlines-alone"  # the same without prices
 HALF_PLACES: Final = "half-places"  # the layers, with half the places that a drill's engine has
 POLICIES: Final = (
     LAYERS,
     GENERATION_ONE,
     NONE,
-    MUSSEL_PRICES,
+    MUSSEL,
     COSTS_UNLEARNED,
-    LOCAL_PRICES,
-    PRICES_ALONE,
-    DEADLINES_ALONE,
     HALF_PLACES,
 )
-NO_CONTROLS: Final = (LAYERS, LOCAL_PRICES, PRICES_ALONE)  # whose bars are to be met, if any
+NO_CONTROLS: Final = (LAYERS,)  # whose targets are to be met
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
-    if policy == LOCAL_PRICES:
-        return ("--policy", LAYERS, "--prices", "local")
-    if policy in (PRICES_ALONE, DEADLINES_ALONE):
-        prices = "local" if policy == PRICES_ALONE else "off"
-        plain = ("--queue-form", "none", "--find-places", "off")
-        return ("--policy", LAYERS, "--prices", prices, *plain)
     if policy == HALF_PLACES:
         return ("--policy", LAYERS, "--places", "4", "--find-places", "off")
-    if policy == MUSSEL_PRICES:
-        return ("--policy", LAYERS, "--prices", "mussel")
     if policy == COSTS_UNLEARNED:
         return ("--policy", LAYERS, "--learn", "off")
     return ("--policy", policy)

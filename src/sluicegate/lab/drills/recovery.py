@@ -4,14 +4,10 @@ They send three quarters of what it can do, and wait for half a second. While it
 served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
 its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
 
-Played three times on the same draws: with the layers, with local prices besides, and without
-(`--policy none`: a line in front of a bounded pool, and nothing else). It has recovered
+Played twice on the same draws: with the layers, and without (`--policy none`: a queue in front of a
+bounded pool, and nothing else). It has recovered
 at the end of the stall plus the time after which no half second brings less than 95% of what was
 asked in it.
-
-`--policy prices-alone` plays prices before a line that drops nothing but what is past its deadline,
-and that line without them. A minute of calm goes before, for no ratio is known sooner. It draws
-both and has no bar: no price moves in time to make a difference, and what is left is chance.
 """
 
 from __future__ import annotations
@@ -24,11 +20,8 @@ from typing import Final, NamedTuple
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
 from sluicegate.lab.drills.drill import (
-    DEADLINES_ALONE,
     LAYERS,
-    LOCAL_PRICES,
     NONE,
-    PRICES_ALONE,
     Curve,
     Drill,
     DrillOutcome,
@@ -51,7 +44,6 @@ from sluicegate.lab.drills.slots import (
 
 LOAD: Final = 0.75  # of the capacity
 CALM_US: Final = 2_000_000
-KNOWN_US: Final = 65_000_000  # a ratio needs a minute to know what is usual
 STALL_SHARE: Final = 0.2  # of the time a drill has
 BIN_US: Final = 100_000
 WINDOW: Final = 5  # bins
@@ -124,12 +116,9 @@ def run_load(setting: DrillSetting, policy: str, calm_us: int = CALM_US) -> _Rec
 
 
 def drill(setting: DrillSetting) -> DrillOutcome:
-    """With the layers, with prices too, and without any; or with prices alone, and without any."""
-    alone = setting.policy == PRICES_ALONE
-    calm_us = KNOWN_US if alone else CALM_US
-    arms = [(LAYERS, "layers"), (LOCAL_PRICES, "with prices"), (NONE, "without")]
-    if alone:
-        arms = [(PRICES_ALONE, "prices alone"), (DEADLINES_ALONE, "without")]
+    """With the layers, and without any."""
+    calm_us = CALM_US
+    arms = [(LAYERS, "layers"), (NONE, "without")]
     outcome = DrillOutcome()
     took: dict[str, float] = {}
     curves: dict[str, Curve] = {}
@@ -155,14 +144,10 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     outcome.figures["stall, s"] = setting.seconds * STALL_SHARE
     shortest_s = BIN_US / 1e6
     times = {name: without / max(min(took[name], left_s), shortest_s) for _, name in arms}
-    if alone:
-        outcome.figures["prices alone: times as fast as without"] = times["prices alone"]
-    else:
-        outcome.figures["with prices: times as fast as without"] = times["with prices"]
-        outcome.add_bar(
-            "well again after the end of the stall", took["layers"], at_most=WELL_S_MAX, unit="s"
-        )
-        outcome.add_bar("times as fast as without the layers", times["layers"], at_least=TIMES_MIN)
+    outcome.add_bar(
+        "well again after the end of the stall", took["layers"], at_most=WELL_S_MAX, unit="s"
+    )
+    outcome.add_bar("times as fast as without the layers", times["layers"], at_least=TIMES_MIN)
     outcome.panels = [
         Panel(
             "Served in time", "a second", "s",
@@ -180,5 +165,4 @@ DRILL: Final = Drill(
     seconds=20.0,
     seconds_min=5.0,
     play=drill,
-    policies=(LAYERS, PRICES_ALONE),
 )

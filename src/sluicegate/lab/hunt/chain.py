@@ -1,6 +1,6 @@
 """Chain: the policies of a server, in the order of the guide, and what bounds them.
 
-deadline, criticality, request units (whose budget may be a quota, and whose price may be shed's),
+deadline, criticality, request units (whose budget may be a quota, and whose price may be Mussel's),
 shed, queue, bulkhead, with stress as an observer. The knobs choose the form: the queue resized by
 an adaptive limit, that limit as a gate with shares, parts that find their own.
 """
@@ -21,11 +21,11 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
+from sluicegate.policies.forms.mussel import MusselPrices
 from sluicegate.policies.leased_budget import LIVE, LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.penalty import Penalty
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed, ShedSettings
+from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits
 from sluicegate.policies.stress import Stress
 
@@ -64,14 +64,6 @@ class _RecordedBudget:
 
 
 @final
-class _Trouble:
-    """All shards have too much to do, always: so whoever can be blamed is."""
-
-    def is_troubled(self, shard: str, now_us: int) -> bool:
-        return True
-
-
-@final
 class HuntChain:
     """The stack, and each of its policies."""
 
@@ -88,7 +80,7 @@ class HuntChain:
         self.deadline = Deadline()
         self.clamp = CriticalityClamp(CriticalitySettings(callers=self.callers))
         self.shed = Shed(self.stress, chance("shed"))
-        self.prices = Shed(self.stress, chance("prices"), ShedSettings(form="prices"))
+        self.prices = MusselPrices()
         self.rate_ru, self.epoch_us = knob("rate_ru", 1_000_000), knob("epoch_ms", 0) * MS
         self.budget = _RecordedBudget(self._new_budget(), record)
         rate_ru = self.rate_ru
@@ -96,9 +88,7 @@ class HuntChain:
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),
             budget=self.budget,
             pricing=self.prices if knob("priced", 0) else None,
-            penalties=Penalty(_Trouble()) if knob("penalised", 0) else None,
         )
-        self.penalty_alone = bool(knob("penalised", 0)) and not knob("priced", 0)
         self.places = knob("places", knob("workers", 8))
         self.length_max = knob("length_max", 1_000)
         self.bytes_max = knob("bytes_max", 16 << 20)
@@ -156,7 +146,7 @@ class HuntChain:
             waits("queue", self.queue),
             *gates,
             at_once("bulkhead", self.bulkhead),
-            observers=[self.stress],
+            observers=[self.stress, self.prices],
         )
 
     def _bound(self, record: HuntRecord, shards: Sequence[str]) -> None:

@@ -50,7 +50,6 @@ def rig_of(setup: Setup) -> KvRig:
         settings=KvSettings(
             places=places,
             find_places=bool(knob("find_places", 1)),
-            prices="local" if knob("local_prices", 0) else KvSettings().prices,
         ),
         shards=shards,
         slots=knob("slots", 8),
@@ -112,17 +111,6 @@ class _Judge:
             unit.waited_us = one.took_us
             unit.status = DONE if one.begun_us >= 0 else REFUSED
             self._record.units.append(unit)
-
-    def penalties(self) -> None:
-        """Whoever is CRITICAL pays no more."""
-        critical = {
-            one.name for one in self._rig.callers if one.criticality is Criticality.CRITICAL
-        }
-        for look in self._run.looks:
-            for name, milli in look.penalised.items():
-                if name in critical:
-                    sentence = f"{name} was charged {milli} thousandths at {look.at_us:,} us"
-                    self._record.add_violation("critical is not penalised", sentence)
 
     def healthy_shards(self) -> None:
         """Where a shard is healthy, and has room for all, each class is served."""
@@ -193,6 +181,5 @@ async def play_dispatcher(world: World, setup: Setup, record: HuntRecord) -> Non
     await play_in(world, run)
     judge = _Judge(setup, run, record)
     judge.units()
-    judge.penalties()
     judge.healthy_shards()
     judge.samples()

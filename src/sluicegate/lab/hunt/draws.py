@@ -15,7 +15,6 @@ from sluicegate.testing import SeededChance
 T = TypeVar("T")
 
 CLASS_NAMES: Final = tuple(member.name for member in Criticality)
-PENALISED_EVERY: Final = 3
 
 
 class SetupDraws:
@@ -87,8 +86,6 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
     shards = draws.one_of((1, 1, 2, 5))
     knobs = {"workers": workers, "service_us": service_us, "shards": shards}
     knobs |= _server_knobs(draws, workers)
-    if seed % PENALISED_EVERY == 0:
-        knobs["penalised"] = 1
     amounts = {
         "slow": (20, 100, 300),
         "pause": (0,),
@@ -183,7 +180,7 @@ def _reads(seed: int, draws: SetupDraws) -> Setup:
     knobs = {
         "fetch_us": draws.number(10, 20_000),
         "ttl_ms": draws.number(1, 1_000),
-        "hot_min": draws.one_of((1, 2, 5, 50)),
+        "reads_min": draws.one_of((0, 1, 4, 49)),
     }
     knobs |= draws.maybe(0.3, "counters", lambda: draws.number(1, 100))
     knobs |= draws.maybe(0.3, "cache_bytes", lambda: draws.number(200, 5_000))
@@ -293,7 +290,6 @@ def _dispatcher(seed: int, draws: SetupDraws) -> Setup:
     fault = replace(fault, from_ms=known_ms, until_ms=until_ms)
     if fault.what == "pause":
         fault = replace(fault, until_ms=known_ms + draws.number(100, 3_000))
-    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
     return _setup("dispatcher", seed, until_ms + 3_000, loads, (fault,), knobs)
 
 
@@ -314,7 +310,6 @@ def _crowded_dispatcher(seed: int, draws: SetupDraws) -> Setup:
     knobs = {"slots": slots, "service_us": work_us, "memoryless": 1}
     knobs |= draws.maybe(0.3, "places", lambda: draws.one_of((slots, 16, 256)))
     span_ms = draws.one_of((2_000, 14_000))
-    knobs |= draws.maybe(0.5, "local_prices", lambda: 1)
     return _setup("dispatcher", seed, span_ms, loads, (), knobs)
 
 

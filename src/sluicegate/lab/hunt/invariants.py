@@ -176,7 +176,6 @@ RECORDED: Final[Mapping[str, str]] = {
     "not in vain": "hardly any work ends after its deadline, if there was time enough for it",
     "refused for a reason": "a part that is not full refuses nobody",
     "known as slow": "what is slow is not taken for healthy while it lasts",
-    "critical is not penalised": "CRITICAL pays no more, however much a caller asks for",
     "healthy shards serve": "no class is refused on a shard that is healthy and uncrowded",
     "every class has samples": "some of each class reach the engine, however much there is to do",
     "clamped": "nobody is admitted as more than the table says",

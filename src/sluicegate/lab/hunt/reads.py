@@ -55,7 +55,7 @@ class _Reads:
             HotKeySettings(
                 counters=knob("counters", 200),
                 window_us=knob("window_ms", 1_000) * MS,
-                hot_min=knob("hot_min", 5),
+                saved_min=knob("reads_min", 4) * knob("ttl_ms", 300) / knob("window_ms", 1_000),
                 ttl_us=knob("ttl_ms", 300) * MS,
                 negative_ttl_us=max(knob("ttl_ms", 300) // 3, 1) * MS,
                 stale_us=knob("stale_ms", 3_000) * MS,
@@ -286,6 +286,6 @@ async def play_reads(world: World, setup: Setup, record: HuntRecord) -> None:
     await world.sleep_us(COOL_US)
     for number in range(max(load.keys for load in setup.loads)):
         state, _ = reads.hot.look(f"k{number}", world.clock.now_us(), reads.draw())
-        if state != COLD and setup.knob("hot_min", 5) > 1:
+        if state != COLD and setup.knob("reads_min", 4) > 0:
             record.add_violation("let go", f"k{number} is hot after two minutes of silence")
             break

@@ -104,7 +104,6 @@ class _Server:
             unit.criticality = request.criticality
             unit.ended_us = self.clock.now_us()
             unit.waited_us = self.world.elapsed_us - arrived_at_us
-        self._check_price(request)
         if isinstance(admission, Decision):
             unit.status = REFUSED
             reason = admission.reason
@@ -225,12 +224,6 @@ class _Server:
                 self.record.add_violation("no growth at rest", f"{sentence} {rested_us:,} us")
             self.rest_us = now_us
         self.limit_before, self.busiest = limit, self.at_work
-
-    def _check_price(self, request: Request) -> None:
-        dearer = self.chain.penalty_alone and request.price_milli > 1_000
-        if dearer and request.criticality is Criticality.CRITICAL:
-            sentence = f"{request.caller} was charged {request.price_milli} thousandths"
-            self.record.add_violation("critical is not penalised", sentence)
 
     def _check_refusal(self, request: Request) -> None:
         shard = request.shard

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.count_min import CountMin
+from sluicegate.kernels.count_min import CountMin, fingerprint
 from sluicegate.kernels.lru_ttl import ENTRY_BYTES, TTL_US_MAX, LruTtl
 from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.lab.arrivals import Even
@@ -260,11 +260,18 @@ class _Kernel:
         self, random_source: RandomSource, capacity: int, doorman: CountMin | None
     ) -> None:
         self._draw = random_source.of("lru_ttl").draw
+        self._doorman = doorman
         self._cache: LruTtl[bool] = LruTtl(
-            capacity * (ENTRY_BYTES + 1), ttl_us=TTL_US_MAX, jitter=0.0, beta=0.0, admission=doorman
+            capacity * (ENTRY_BYTES + 1),
+            ttl_us=TTL_US_MAX,
+            jitter=0.0,
+            beta=0.0,
+            admission=None if doorman is None else lambda key: doorman.estimate(fingerprint(key)),
         )
 
     def look_up(self, key: str, now_us: int) -> bool:
+        if self._doorman is not None:
+            self._doorman.add(fingerprint(key))
         state, _ = self._cache.get(key, now_us, self._draw())
         if state != MISS:
             return True

@@ -17,7 +17,7 @@ it any more, as engines do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from math import ceil, log
 from typing import Final, NamedTuple, final
@@ -118,7 +118,7 @@ class KvLook(NamedTuple):
 
     at_us: int
     dearest_milli: int  # of all classes and shards
-    penalised: Mapping[str, int]  # what they pay, by caller
+    penalized: Set[str]  # callers that pay a penalty
 
 
 @final
@@ -340,9 +340,9 @@ class _Fleet:
 
     def _look(self) -> None:
         at_us = self._world.clock.now_us() - START_US
-        dearest, penalised = 0, dict[str, int]()
+        dearest, penalized = 0, set[str]()
         for one in self._dispatchers:
-            dearest = max(dearest, *one.chain.prices.stats().prices_milli)
-            for caller, milli in one.chain.penalty.stats().prices_milli.items():
-                penalised[caller] = max(milli, penalised.get(caller, 0))
-        self._found.looks.append(KvLook(at_us, dearest, penalised))
+            dearest = max(dearest, *one.chain.prices_milli)
+            if one.chain.mussel is not None:
+                penalized |= {*one.chain.mussel.prices.penalized()}
+        self._found.looks.append(KvLook(at_us, dearest, penalized))

@@ -24,12 +24,14 @@ from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.hot_key import (
     COLD,
     FRESH,
+    MISS,
     NEGATIVE,
     REFRESH,
     STALE,
     Fill,
     HotKey,
     HotKeySettings,
+    OfferedLoad,
 )
 
 Get: TypeAlias = Callable[[str], Awaitable[int]]  # a key's version, from the store
@@ -57,11 +59,11 @@ class ReadPath(Protocol):
 
 @final
 class ShieldedReads:
-    """The product's own: notice hot keys, cache them, refresh early, and share fetches.
+    """The product's own: keep what is worth it at the load of the store, and share fetches.
 
-    What can be taken out: `hot_key`; `coalesce`, or only for cold keys (`coalesce_cold`); `epochs`,
-    the check that a fill is not older than a write; `split_on_write`, that nobody joins a fetch
-    from before a write.
+    `busy` returns the load of the store, from 0 to 1; without it each saved read counts as on a
+    full store. What can be taken out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not
+    older than a write; `split_on_write`, that nobody joins a fetch from before a write.
     """
 
     def __init__(
@@ -69,20 +71,21 @@ class ShieldedReads:
         clock: Clock,
         chance: Chance,
         get: Get,
+        busy: Callable[[], float] | None = None,
         *,
         hot: HotKeySettings | None = None,
         hot_key: bool = True,
         coalesce: bool = True,
-        coalesce_cold: bool = True,
         epochs: bool = True,
         split_on_write: bool = True,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._get = get
-        self._coalesce_cold = coalesce_cold
+        self._busy = busy
         self._epochs = epochs
         self._split_on_write = split_on_write
+        self.load: OfferedLoad | None = None if busy is None else OfferedLoad()
         self.hot: HotKey[int] | None = None
         self.shared: Coalesce[int] | None = None
         if hot_key:
@@ -93,14 +96,16 @@ class ShieldedReads:
     def look(self, key: str) -> Lookup:
         """Return the state of the key and its cached version."""
         if self.hot is None:
-            return COLD, None
-        return self.hot.look(key, self._clock.now_us(), self._chance.draw())
+            return MISS, None
+        if self._busy is not None and self.load is not None:
+            self.load.seen += self._busy()
+        return self.hot.look(key, self._clock.now_us(), self._chance.draw(), self.load)
 
     async def fetch(self, request: Request, looked: Lookup) -> int:
         """Read from the store with all others who wait; if that fails, return a stale version."""
         state, stale = looked
         try:
-            if self.shared is None or (state == COLD and not self._coalesce_cold):
+            if self.shared is None or state == COLD:
                 return await self._load(request.key, state)
 
             async def load(flight: Flight[int]) -> int:
@@ -125,7 +130,7 @@ class ShieldedReads:
         begun_us = clock.now_us()
         fill: Fill[int] | None = None
         if hot is not None and self._epochs:
-            fill = hot.begin(key, begun_us)
+            fill = hot.begin(key, begun_us, self.load)
         version = await self._get(key)
         if hot is not None and fill is None:
             fill = hot.begin(key, begun_us)  # the mistake: a write meanwhile goes unnoticed
@@ -174,6 +179,10 @@ class VersionedStore:
         self.backend = Backend(world, service, name="store", workers=workers)
         self._on_read = on_read
         self.versions: dict[str, int] = {}
+
+    def load(self) -> float:
+        """The share of workers at work; 1 while reads are queued."""
+        return self.backend.busy / self.backend.workers
 
     async def get(self, key: str) -> int:
         """Return the version of the key, 0 if it was never written."""

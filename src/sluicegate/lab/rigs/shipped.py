@@ -51,9 +51,8 @@ _NOBODY: Final[Mapping[str, Criticality]] = {}
 
 
 def dispatcher_settings(rig: Rig) -> KvSettings:
-    """Return the settings it comes with, and places enough for the workers."""
-    settings = KvSettings()
-    return settings if rig.workers <= settings.places else KvSettings(places=rig.workers)
+    """Return the settings it comes with: it finds its limit by itself."""
+    return KvSettings()
 
 
 def run_dispatcher(rig: Rig, seed: int) -> RunLedger:
@@ -87,11 +86,9 @@ class _DispatcherServer:
         quotas.set_quotas(dict.fromkeys(names, QUOTA_RU))
         chain = PolicyChain(
             settings,
-            chance,
             CallerUsage(),
             budget=quotas.spent_from,
             weights=default_weights(),
-            shard_places=settings.shard_places or settings.places,
         )
         chain.replace_classes(clamp(rig).callers)
         self._admission = Admission(chain, world.clock, quotas.supply)

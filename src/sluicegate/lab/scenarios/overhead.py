@@ -104,7 +104,7 @@ def server_chain(chance: SeededChance) -> Handle:
     stack = Stack(
         at_once("deadline", Deadline()),
         at_once("criticality", CriticalityClamp(CriticalitySettings(callers=table))),
-        at_once("request units", RequestUnits(plenty, pricing=shed)),
+        at_once("request units", RequestUnits(plenty)),
         at_once("shed", shed),
         waits("queue", Queue(QueueSettings())),
         at_once("concurrency", Concurrency(ConcurrencySettings(adaptive=adaptive), chance)),

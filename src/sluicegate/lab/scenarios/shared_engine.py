@@ -1,18 +1,16 @@
 """Shared engine: several dispatchers before one engine, where no queue of theirs sees its line.
 
-What ships, which is the queue alone, and the two forms of `--prices`: `local`, and `mussel`, one
-ladder of prices for everything. For twenty seconds a caller of the lowest class asks through one
-dispatcher for twice what the engine can do; the others ask for half of it, through all.
+The default layers, and Mussel's prices with its CoDel pool. For twenty seconds a caller of the
+lowest class asks through one dispatcher for twice what the engine can do; the others ask for half
+of it, through all.
 
 Together the dispatchers have more places than the engine has slots, and none finds fewer by trying:
 with half of its own it gets half as much done, since the others take what it leaves. So the line is
 in the engine, where everybody waits as long, and is too late. That nothing is in time is the sign:
-each then has as many places as it gets done while callers wait, and the line is in its queue. The
-queues alone do as much of it, within a hundredth, which is why no price is on by default
-(docs/decisions/0024). Before a single dispatcher (`alone`) a price must not move, or it undoes what
-the queue has found.
+each then has as many places as it gets done while callers wait, and the line is in its queue
+(docs/decisions/0024).
 
-Counted from eight seconds on: a raise waits for two seconds of trouble, and takes a second a step.
+Counted from eight seconds on.
 """
 
 from __future__ import annotations
@@ -75,9 +73,9 @@ def rig(dispatchers: int, times: float, deadline_us: int) -> KvRig:
     )
 
 
-def candidate(prices: str) -> Candidate[KvRig, KvRun]:
-    """What ships, with prices of this form."""
-    settings = KvSettings(prices=prices)
+def candidate(policy: str) -> Candidate[KvRig, KvRun]:
+    """A dispatcher with this policy."""
+    settings = KvSettings(policy=policy)
     return Candidate(lambda rig, seed: play(replace(rig, settings=settings), seed), TASKS)
 
 
@@ -102,15 +100,15 @@ def curves(rig: KvRig, run: KvRun) -> Curves:
 SCENARIO: Final = Scenario(
     number=28,
     name="shared-engine",
-    title="Several dispatchers before one engine: prices, and the queue alone",
+    title="Several dispatchers before one engine: the layers, and Mussel",
     why="The line is in the engine, where no queue of ours sees it; that all are too late tells.",
     rigs={
         "four": rig(4, 2.0, 200_000),
         "eight": rig(8, 1.5, 200_000),
         "alone": rig(1, 1.5, 200_000),
     },
-    candidates={name: candidate(name) for name in ("off", "local", "mussel")},
-    ours="off",
+    candidates={name: candidate(name) for name in ("layers", "mussel")},
+    ours="layers",
     must_fail=("mussel",),
     goals=(
         Goal(figure="served.CRITICAL", at_least=0.7, cases=("four", "eight")),

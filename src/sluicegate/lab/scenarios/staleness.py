@@ -315,7 +315,7 @@ RIGS: Final[dict[str, FreshnessRig]] = {
     "races": RaceRig(),
     "nodes": NodesRig(ttl_us=DEFAULTS.ttl_us),
 }
-HOT_AT_ONCE: Final = HotKeySettings(hot_min=1, hot_permille=0)
+HOT_AT_ONCE: Final = HotKeySettings(saved_min=0.0)
 
 
 def shielded(**form: Any) -> MakeReadPath:
@@ -353,8 +353,8 @@ SCENARIO: Final = Scenario(
     ours="shield",
     must_fail=("ttl-cache", "without-epochs", "without-parting"),
     own_settings={
-        "hot_key.hot_min 1 and hot_permille 0 in `races`": "a race is a dozen reads of one key, "
-        "and what is not hot is not kept",
+        "hot_key.saved_min 0 in `races`": "a race is a dozen reads of one key, and only "
+        "answers of hot keys are kept",
     },
     goals=(
         Goal(figure="stale_own", at_most=0.0),

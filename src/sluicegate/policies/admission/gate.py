@@ -12,7 +12,7 @@ The limit is the number of slots where it is known, and found where it is not
 (`kernels/found_limit.py`). The time that work takes is that of its resource, without this queue.
 
 A gate belongs to one event loop. `lagging` says that the loop itself is the bottleneck: then units
-start one by one, in the order of the queue, each after the loop has read what has arrived.
+start a few at a time, in the order of the queue, after the loop has read what has arrived.
 
 Cost: an arrival that finds a slot costs a few additions and one permit; one that waits costs a
 future and a heap push. Bounds: `length_max` units and `bytes_max` bytes wait in all, and
@@ -44,6 +44,7 @@ from sluicegate.policies.admission.resource import RANKS, Resource, rank_of
 from sluicegate.policies.admission.settings import WAITER_BYTES, GateSettings
 
 RESERVED: Final = 4  # without a queue, one slot of so many is only for CRITICAL
+TURN_US: Final = 5_000  # of work that starts in one turn of a loop that is late
 _DISPLACED_US: Final = 1_000_000
 
 
@@ -262,6 +263,17 @@ class Gate(BasePromptPolicy):
         if permit.is_open and found is not None and permit.request.deadline_us is None:
             found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
 
+    def requeue(self, request: Request, now_us: int) -> bool:
+        """Move a waiting request to the rank that it has now; looks at all that wait."""
+        queue = self.resource(request).queue
+        for unit in queue.units():
+            if isinstance(unit, GateWaiter) and unit.request is request:
+                queue.remove(unit)
+                unit.rank = rank_of(request)
+                queue.push(unit, unit.need_us, unit.queued_us)
+                return True
+        return False
+
     def resize(self, name: str, slots: int, now_us: int) -> None:
         """Set the limit of one resource."""
         resource = self.resources.get(name)
@@ -422,17 +434,19 @@ class Gate(BasePromptPolicy):
             asyncio.get_running_loop().call_soon(self._take_turn, clock)
 
     def _take_turn(self, clock: Clock) -> None:
+        """Start as much work as a turn of the loop may have; if it is late no more."""
         now_us = clock.now_us()
         lagging = self._lagging is not None and self._lagging()
-        began = False
+        left_us = float(TURN_US)
         for resource in self.resources.values():
             self._expire(resource, now_us)
-            while not (began and lagging):
+            while left_us > 0 or not lagging:
                 unit = resource.next(now_us)
                 if unit is None:
                     break
-                began = self._begin(unit, now_us) or began
-        if began and lagging and self.queued:
+                if self._begin(unit, now_us):
+                    left_us -= max(1.0, resource.mean_us)
+        if left_us <= 0 and self.queued:
             asyncio.get_running_loop().call_soon(self._take_turn, clock)
         else:
             self._turn = False

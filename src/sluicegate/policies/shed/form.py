@@ -1,4 +1,4 @@
-"""What all forms of shedding answer: whether a unit may pass, at what price, and where they stand.
+"""What all forms of shedding answer: whether a unit may pass, and where they stand.
 
 The stage asks; a form never counts what it refused, nor looks at a clock of its own.
 """
@@ -9,13 +9,11 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import RampSettings
-from sluicegate.policies.prices import CLASSES
 from sluicegate.policies.stress import StressState
 
+CLASSES: Final = len(Criticality)
 PASS: Final = -1
-PLAIN_MILLI: Final = (PRICE_ONE_MILLI,) * CLASSES
 
 
 class ShedStanding(NamedTuple):
@@ -23,12 +21,11 @@ class ShedStanding(NamedTuple):
 
     level: int
     levels: int
-    prices_milli: tuple[int, ...]
     utilization: float
 
 
 class ShedForm:
-    """By itself one that refuses nobody and has one price."""
+    """By itself one that refuses nobody."""
 
     __slots__ = ("_levels_max",)
 
@@ -39,10 +36,6 @@ class ShedForm:
         """`PASS`, or after how long this unit may come again."""
         return PASS
 
-    def price_milli(self, criticality: Criticality) -> int:
-        """What a request unit costs this class, in thousandths."""
-        return PRICE_ONE_MILLI
-
     def end_window(self, picture: StressState, quiet: int) -> None:
         """Move by the stress of a window, after so many in which nothing came."""
 
@@ -51,4 +44,4 @@ class ShedForm:
 
     def standing(self) -> ShedStanding:
         """Where it stands."""
-        return ShedStanding(self._levels_max, self._levels_max, PLAIN_MILLI, 0.0)
+        return ShedStanding(self._levels_max, self._levels_max, 0.0)

@@ -21,8 +21,7 @@ from typing import final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import PERMILLE, PriorityShed, cohort
-from sluicegate.policies.prices import CLASSES
-from sluicegate.policies.shed.form import PASS, PLAIN_MILLI, ShedForm, ShedStanding
+from sluicegate.policies.shed.form import CLASSES, PASS, ShedForm, ShedStanding
 from sluicegate.policies.shed.settings import ShedSettings
 from sluicegate.policies.stress import StressLevel, StressState
 
@@ -76,7 +75,7 @@ class LevelsForm(ShedForm):
 
     def standing(self) -> ShedStanding:
         """The levels that are admitted whole."""
-        return ShedStanding(self._levels.threshold, self._levels_max, PLAIN_MILLI, 0.0)
+        return ShedStanding(self._levels.threshold, self._levels_max, 0.0)
 
     def _cohort(self, request: Request, now_us: int) -> int:
         """The cohort of whoever asks; who has no name is spread by key."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE
-from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import RampSettings
-from sluicegate.policies.prices import CLASSES
 from sluicegate.policies.settings import check_ranges, one_of
+from sluicegate.policies.shed.form import CLASSES
 
-FORMS: Final = ("levels", "prices", "utilization")
+FORMS: Final = ("levels", "utilization")
 SPREADS: Final = ("caller", "key")
 _SPAN_US_MAX: Final = 1 << 53
 
@@ -40,14 +38,6 @@ class ShedSettings(RampSettings):
     levels_kept: int = 8
     rotate_us: int = ranged(3_600_000_000, 1, _SPAN_US_MAX)
     callers_max: int = ranged(65_536, 1, 10_000_000)
-    # prices
-    price_window_us: int = ranged(1_000_000, 1, _SPAN_US_MAX)
-    dearer_milli: int = ranged(1_500, PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI)
-    dearer_hard_milli: int = ranged(2_000, PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI)
-    cheaper_milli: int = ranged(800, PRICE_ONE_MILLI // 2, PRICE_ONE_MILLI - 1)
-    widen_at_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
-    price_max_milli: int = ranged(16_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
-    dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
     # utilization
     retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
 
@@ -61,14 +51,6 @@ class ShedSettings(RampSettings):
                 self.levels_kept,
                 f"give a number from 0 to all {CLASSES * self.cohorts} levels",
             )
-        if self.widen_at_milli > self.price_max_milli:
-            raise BadValue(
-                "shed.widen_at_milli",
-                self.widen_at_milli,
-                f"it must not be above price_max_milli, {self.price_max_milli}",
-            )
-        if self.dearest == Criticality.CRITICAL:
-            raise BadValue("shed.dearest", "CRITICAL", "give a lower class; CRITICAL has no price")
         if len(self.ramps) != CLASSES:
             raise BadValue("shed.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
         try:
@@ -85,6 +67,5 @@ class ShedStats(NamedTuple):
     refused: tuple[int, ...]
     level: int  # levels: what is below is admitted
     levels: int
-    prices_milli: tuple[int, ...]
     utilization: float  # with its backlash
     windows: int

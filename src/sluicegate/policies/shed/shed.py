@@ -1,18 +1,17 @@
 """Shed: under stress, what matters less goes first.
 
-It reads the state of `stress` once each `window_us` (for prices `price_window_us`), and acts in
-one of three forms, each in a file of its name:
+It reads the state of `stress` once each `window_us`, and acts in one of two forms, each in
+a file of its name:
 
     form           what it does                               heeds              from
     levels         refuses above a level that moves           crowded            DAGOR (2018)
-    prices         refuses nobody; request units cost more    slow or crowded    Mussel (2025)
     utilization    refuses by ramps over the utilization      utilization        Netflix (2024)
 
 **levels** is the default. Before `queue`, which keeps its own delay short and goes by class too, it
 has little left to do (one refusal in a hundred in the lab's `priority`); without a queue that
 refuses it comes too late, for a plain line is full of the dead before the level is down.
 
-A `floor` of 1% of what would be refused passes in the two forms that refuse, so that no class
+A `floor` of 1% of what would be refused passes in both forms, so that no class
 starves unseen; in hard overload nothing does. Whom the queue behind `owes` a place always passes:
 of slow work 1% may be one in seconds, and find no place then. Windows without any traffic open the
 gate, `CATCH_UP_MAX` at once.
@@ -33,10 +32,8 @@ from sluicegate.contracts.policy import NOTHING_HELD, BasePolicy, NothingHeld
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.utilization_shed import RampSettings
-from sluicegate.policies.prices import CLASSES
-from sluicegate.policies.shed.form import ShedForm
+from sluicegate.policies.shed.form import CLASSES, ShedForm
 from sluicegate.policies.shed.levels import LevelsForm
-from sluicegate.policies.shed.prices import PricesForm
 from sluicegate.policies.shed.settings import ShedSettings, ShedStats
 from sluicegate.policies.shed.utilization import UtilizationForm
 from sluicegate.policies.stress import StressSource
@@ -48,7 +45,7 @@ CATCH_UP_MAX: Final = 128
 
 @final
 class Shed(BasePolicy):
-    """Judges by class and stress, in one of the three forms."""
+    """Judges by class and stress, in one of the two forms."""
 
     __slots__ = (
         "_admitted", "_begin_us", "_due_us", "_form", "_owes", "_refusals", "_stress",
@@ -68,8 +65,7 @@ class Shed(BasePolicy):
         self._stress = stress
         self._owes = owes
         self._form = _form(settings, chance)
-        by_price = settings.form == "prices"
-        self._window_us = settings.price_window_us if by_price else settings.window_us
+        self._window_us = settings.window_us
         self._begin_us = 0
         self._due_us = -1
         self._windows = 0
@@ -93,12 +89,6 @@ class Shed(BasePolicy):
         self._form.replace_ramps(ramps)
         self._due_us = -1
 
-    def price_milli(self, request: Request, now_us: int) -> int:
-        """What a request unit costs its class now, in thousandths; 1,000 in the other forms."""
-        if now_us >= self._due_us or now_us < self._begin_us:
-            self._end_window(now_us)
-        return self._form.price_milli(request.criticality)
-
     def stats(self) -> ShedStats:
         """Counts since the start, and where the form stands."""
         standing = self._form.standing()
@@ -108,7 +98,6 @@ class Shed(BasePolicy):
             tuple(self._refusals),
             standing.level,
             standing.levels,
-            standing.prices_milli,
             standing.utilization,
             self._windows,
         )
@@ -125,6 +114,4 @@ class Shed(BasePolicy):
 def _form(settings: ShedSettings, chance: Chance) -> ShedForm:
     if settings.form == "levels":
         return LevelsForm(chance, settings)
-    if settings.form == "prices":
-        return PricesForm(settings)
     return UtilizationForm(chance, settings)

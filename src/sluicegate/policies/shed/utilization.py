@@ -14,8 +14,7 @@ from typing import final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.utilization_shed import RampSettings, UtilizationShed
-from sluicegate.policies.prices import CLASSES
-from sluicegate.policies.shed.form import PASS, PLAIN_MILLI, ShedForm, ShedStanding
+from sluicegate.policies.shed.form import CLASSES, PASS, ShedForm, ShedStanding
 from sluicegate.policies.shed.settings import ShedSettings
 from sluicegate.policies.stress import StressState
 
@@ -52,4 +51,4 @@ class UtilizationForm(ShedForm):
     def standing(self) -> ShedStanding:
         """The utilization, with its backlash."""
         effective = self._ramps.effective
-        return ShedStanding(self._levels_max, self._levels_max, PLAIN_MILLI, effective)
+        return ShedStanding(self._levels_max, self._levels_max, effective)

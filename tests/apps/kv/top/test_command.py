@@ -72,9 +72,8 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
             12_000,
             None,
         ),
-        "shed": ShedStats(
-            "prices", (count,) * 4, (0, 0, 0, count), 0, 0, (1_000,) * 3 + (2_500,), 0.9, 1
-        ),
+        "shed": ShedStats("levels", (count,) * 4, (0, 0, 0, count), 0, 0, 0.9, 1),
+        "prices_milli": (1_000,) * 3 + (2_500,),
         "queue": QueueStats(64, 60, 9, 4_096, 0, 0, 0, 0, 0, 0, True, 5_000, 0),
         "engine": {"get": EngineUse(count, 0, 250 * count)},
         "shield": shield._replace(hot=shield.hot._replace(cold=count, served=4 * count, cached=2)),

@@ -44,17 +44,18 @@ class Gets:
         now_us = self._clock.now_us()
         shield = None if self._hot is None else self._hot.keys
         if shield is None:
-            return self._read_one(
-                table, partition, sort, key_of(table, partition, sort), call, now_us
-            )
+            shard, key = self._tables.shard_of(table, partition), key_of(table, partition, sort)
+            request = self._admission.request(GET, table, key, shard, call)
+            return self._read_one(table, partition, sort, request, now_us)
+        shard = self._tables.shard_of(table, partition)
         key = shield.key(table, partition, sort)
-        state, row = shield.look(key, now_us, strong=call.strong)
+        state, row = shield.look(key, now_us, shard, strong=call.strong)
         if state == COLD:
-            return self._read_one(table, partition, sort, key, call, now_us)
+            request = self._admission.request(GET, table, key, shard, call)
+            return self._read_one(table, partition, sort, request, now_us)
         if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
             self._admission.cached(call.identity.name, now_us, call, shield, key)
             return row
-        shard = self._tables.shard_of(table, partition)
         request = self._admission.request(GET, table, key, shard, call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
@@ -73,12 +74,10 @@ class Gets:
         return row
 
     def _read_one(
-        self, table: str, partition: bytes, sort: bytes, key: str, call: CallContext, now_us: int
+        self, table: str, partition: bytes, sort: bytes, request: Request, now_us: int
     ) -> MaybeAwaitable[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
-        shard = self._tables.shard_of(table, partition)
-        request = admission.request(GET, table, key, shard, call)
         if admission.prompt(request, now_us):
             permit = admission.now(request, now_us)
             if permit is not None:
@@ -88,9 +87,9 @@ class Gets:
                     admission.failed(permit, error)
                     raise
                 if row is None or isinstance(row, Row):
-                    self._complete_get(permit, key, row, now_us)
+                    admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
                     return row
-                return admission.guarded(permit, self._finish(permit, key, row, now_us))
+                return admission.guarded(permit, self._finish(permit, row, now_us))
         return self.read_later(table, partition, sort, request)
 
     async def read_later(
@@ -105,22 +104,16 @@ class Gets:
             self._admission.failed(permit, error)
             raise
         if row is None or isinstance(row, Row):
-            self._complete_get(permit, request.key, row, now_us)
+            self._admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
             return row
-        return await self._finish(permit, request.key, row, now_us)
+        return await self._finish(permit, row, now_us)
 
     async def _finish(
-        self, permit: StackPermit, key: str, later: Awaitable[Row | None], began_us: int
+        self, permit: StackPermit, later: Awaitable[Row | None], began_us: int
     ) -> Row | None:
         row = await self._admission.in_time(permit, later)
-        self._complete_get(permit, key, row, began_us)
+        self._admission.done(permit, began_us, 1, 0 if row is None else row.size_bytes)
         return row
-
-    def _complete_get(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
-        size = 0 if row is None else row.size_bytes
-        self._admission.done(permit, began_us, 1, size)
-        if self._hot is not None:
-            self._hot.keys.record_read(key, row)
 
 
 @final

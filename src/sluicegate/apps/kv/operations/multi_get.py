@@ -102,7 +102,8 @@ class MultiGets:
             return self._get_places(table, places, call)
         ranges, now_us = hot.ranges, self._clock.now_us()
         question = ranges.of_places(table, partition, sorts)
-        state, answer = ranges.look(question, now_us)
+        shard = self._tables.shard_of(table, partition)
+        state, answer = ranges.look(question, now_us, shard)
         if state == COLD:
             return self._get_places(table, places, call)
         if state == FRESH and answer is not None:
@@ -149,7 +150,9 @@ class MultiGets:
         size = 0
         for at, (partition, sort) in enumerate(places):
             key = shield.key(table, partition, sort)
-            state, row = shield.look(key, now_us, strong=call.strong or partition in together)
+            strong = call.strong or partition in together
+            shard = self._tables.shard_of(table, partition)
+            state, row = shield.look(key, now_us, shard, strong=strong)
             if state == COLD:
                 cold.append(at)
             elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above

@@ -136,17 +136,16 @@ class Scans:
         """A range from its shield."""
         ranges = hot.ranges
         question = ranges.of_range(table, partition, span)
-        state, answer = ranges.look(question, self._clock.now_us())
+        shard = self._tables.shard_of(table, partition)
+        state, answer = ranges.look(question, self._clock.now_us(), shard)
         if state == COLD:
             page, _ = await self._scan(table, partition, span, call)
-            ranges.record_read(question, page.rows)
             return page
         if state == FRESH and answer is not None:
             now_us = self._clock.now_us()
             self._admission.cached(call.identity.name, now_us, call, ranges.shield, question.key)
         else:
             fetch = partial(self._fetch_range, ranges, question, table, partition, span, call)
-            shard = self._tables.shard_of(table, partition)
             known = attributes_of(span.rows_max)
             request = self._admission.request(SCAN, table, table, shard, call, known)
             answer = await ask(

@@ -99,7 +99,7 @@ class Writes:
         request = self._admission.request(operation, table, table, shard, call, known)
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
-        under_way = None if self._hot is None else self._hot.begin_writes(table, places)
+        under_way = None if self._hot is None else self._hot.begin_writes(table, places, shard)
         try:
             result = await self._admission.at_work(permit, work(began_us))
         finally:

@@ -1,17 +1,14 @@
 """Hot reads: the shields of a dispatcher, of single keys and of ranges, as one.
 
-Each has its own counters and half of the cache. Dispatchers tell each other what is hot, and what
-is nearly hot: a key that each of n is asked for an n-th as often as makes it hot is hot for all,
-after two heartbeats. Before the key of a range stands `[`, before one that is only nearly hot `~`,
-with which no table's name begins.
+Each has its own counters and half of the cache; both read the load of the shards from one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import add, attrgetter
-from typing import Final, final
+from typing import final
 
 from sluicegate.apps.kv.shield.ranges import RangeShield
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings, ShieldStats
@@ -22,12 +19,7 @@ from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import CoalesceStats
-from sluicegate.policies.hot_key import HotKeyStats
-
-RANGE_MARK: Final = "["
-NEAR_MARK: Final = "~"
-TOLD_HOT: Final = 20  # of keys, and of ranges
-TOLD_NEAR: Final = 100
+from sluicegate.policies.hot_key import HotKeyStats, OfferedLoads
 
 
 @final
@@ -45,7 +37,7 @@ class WritesUnderWay:
 class HotReads:
     """What is hot here, and its answers."""
 
-    __slots__ = ("keys", "ranges")
+    __slots__ = ("_loads", "keys", "ranges")
 
     def __init__(
         self,
@@ -53,11 +45,17 @@ class HotReads:
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
         refused: Callable[[Request, Decision, int], object] | None = None,
+        busy: Callable[[str], float] | None = None,
     ) -> None:
-        """`raised` and `refused` as in `Shield`."""
+        """`raised` and `refused` as in `Shield`.
+
+        `busy` returns the load of a shard: from 0 for idle to 1 when its slots are taken or
+        requests are queued for it. Without it all shards count as full.
+        """
         halved = _halved(settings)
-        self.keys: Shield[Row] = Shield(halved, chance, raised, refused)
-        self.ranges = RangeShield(halved, chance, raised, refused)
+        self._loads = None if busy is None else OfferedLoads(busy)
+        self.keys: Shield[Row] = Shield(halved, chance, raised, refused, self._loads)
+        self.ranges = RangeShield(halved, chance, raised, refused, self._loads)
 
     def replace(self, settings: ShieldSettings) -> None:
         """Go by these from now on, as far as they can change."""
@@ -65,8 +63,10 @@ class HotReads:
         self.keys.replace(halved)
         self.ranges.shield.replace(halved)
 
-    def begin_writes(self, table: str, places: Iterable[Place]) -> WritesUnderWay:
+    def begin_writes(self, table: str, places: Iterable[Place], shard: str = "") -> WritesUnderWay:
         """These are about to be written: cache nothing of them until `end_writes`."""
+        if self._loads is not None:
+            self._loads.see(shard).forward()  # writes are load that no cache takes away
         places = list(places)
         keys = [self.keys.key(table, partition, sort) for partition, sort in places]
         for key in keys:
@@ -85,33 +85,6 @@ class HotReads:
         self.keys.replace_table(table)
         self.ranges.shield.replace_table(table)
 
-    def report(self, dispatchers: int) -> dict[str, int]:
-        """What other dispatchers should know: the hottest here, and what may be hot in sum."""
-        report: dict[str, int] = {}
-        for mark, shield in (("", self.keys), (RANGE_MARK, self.ranges.shield)):
-            report |= {mark + key: weight for key, weight in shield.top(TOLD_HOT)}
-            near = shield.near(TOLD_NEAR, dispatchers) if dispatchers > 1 else ()
-            report |= {NEAR_MARK + mark + key: weight for key, weight in near}
-        return report
-
-    def heed(self, reports: Iterable[Mapping[str, int]], now_us: int) -> int:
-        """Heed what others report; return how many there was room for."""
-        hot: dict[str, list[str]] = {"": [], RANGE_MARK: []}
-        sums: dict[str, dict[str, int]] = {"": {}, RANGE_MARK: {}}
-        for report in reports:
-            for told, weight in report.items():
-                near = told.startswith(NEAR_MARK)
-                key = told[len(NEAR_MARK) :] if near else told
-                mark = RANGE_MARK if key.startswith(RANGE_MARK) else ""
-                key = key[len(mark) :]
-                sums[mark][key] = sums[mark].get(key, 0) + weight
-                if not near:
-                    hot[mark].append(key)
-        heeded = 0
-        for mark, shield in (("", self.keys), (RANGE_MARK, self.ranges.shield)):
-            heeded += shield.heed(hot[mark], now_us) + shield.heed_sums(sums[mark], now_us)
-        return heeded
-
     def board(self, k: int) -> list[HotPlace]:
         """The hottest, and what became of their reads."""
         both = [*self.keys.board(k), *self.ranges.shield.board(k)]
@@ -119,7 +92,7 @@ class HotReads:
 
     @property
     def remembered(self) -> int:
-        """The weight of the last one to two windows, of which that of each is guaranteed."""
+        """The reads of the last one to two windows, of which those of each key are guaranteed."""
         return self.keys.remembered + self.ranges.shield.remembered
 
     def stats(self) -> ShieldStats:

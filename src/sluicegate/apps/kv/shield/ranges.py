@@ -6,8 +6,8 @@ partition, begin, end, direction and limits, or the sort keys in their order. A 
 range goes on, so a page behind a token is a range like others.
 
     question = ranges.of_range(table, partition, span)
-    state, answer = ranges.look(question, now_us)      the states of `Shield`
-    COLD                  read it as if there were no shield, then `record_read`
+    state, answer = ranges.look(question, now_us, shard)      the states of `Shield`
+    COLD                  read it as if there were no shield
     else                  `fetch_ahead`, `read`, whose fetch brings `answer(question, rows, ...)`
 
 Writes. A partition has an epoch, which `begin_write` and `end_write` advance. An answer belongs to
@@ -35,6 +35,7 @@ from sluicegate.contracts.engine import SORT_BYTES_MAX, KeyRange
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.hot_key import OfferedLoads
 
 EPOCHS: Final = 1 << 16  # at 10,000 writes a second, one epoch passes in 6 s by others
 _EXPIRED: Final = 1  # an instant that is over
@@ -109,9 +110,10 @@ class RangeShield:
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
         refused: Callable[[Request, Decision, int], object] | None = None,
+        loads: OfferedLoads | None = None,
     ) -> None:
-        """`raised` and `refused` as in `Shield`."""
-        self.shield: Shield[RangeAnswer] = Shield(settings, chance, raised, refused)
+        """`raised`, `refused` and `loads` as in `Shield`."""
+        self.shield: Shield[RangeAnswer] = Shield(settings, chance, raised, refused, loads)
         self._epochs = [0] * EPOCHS
         self._writers = [0] * EPOCHS
 
@@ -126,10 +128,12 @@ class RangeShield:
         lengths = b",".join([b"%d" % len(sort) for sort in sorts])
         return self._question(table, partition, b"places " + lengths + b" " + b"".join(sorts))
 
-    def look(self, question: RangeQuestion, now_us: int) -> tuple[int, RangeAnswer | None]:
+    def look(
+        self, question: RangeQuestion, now_us: int, shard: str = ""
+    ) -> tuple[int, RangeAnswer | None]:
         """Count it, and return what to do."""
         written = self._writers[question.slot] > 0
-        return self.shield.look(question.key, now_us, strong=written)
+        return self.shield.look(question.key, now_us, shard, strong=written)
 
     def answer(
         self,
@@ -171,10 +175,6 @@ class RangeShield:
     ) -> bool:
         """Fetch one that is REFRESH, as `Shield.fetch_ahead`."""
         return self.shield.fetch_ahead(question.key, request, clock, fetch, question.flight_key)
-
-    def record_read(self, question: RangeQuestion, rows: Sequence[Row]) -> None:
-        """What a COLD one has brought: those that are large weigh more from now on."""
-        self.shield.record_read(question.key, RangeAnswer(rows, b"", 0, self._epochs, 0, 0))
 
     def begin_write(self, table: str, partitions: Iterable[bytes]) -> list[int]:
         """These are about to be written; what is returned is for `end_write`."""

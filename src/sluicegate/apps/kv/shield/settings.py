@@ -1,4 +1,4 @@
-"""Shield settings: what is hot, for how long it is cached, and the bounds of cache and waiters."""
+"""Shield settings: for how long answers are cached, and the bounds of cache and waiters."""
 
 from __future__ import annotations
 
@@ -17,26 +17,18 @@ _SPAN_US_MAX: Final = 3_600_000_000
 class ShieldSettings:
     """The dispatcher's defaults; those of `HotKeySettings` are explained there.
 
-    `ttl_us` is the longest: up to `jitter` of it is taken off. A value of `large_bytes` or more
-    weighs 1 and one more for each `large_bytes` of it, once it has been seen, so a value of one
-    megabyte is hot at a few reads a second. `ahead_us` is the time that a fetch has which nobody
-    waits for; `stale_wait_us` how long a reader waits for a new answer while an old one is at hand.
+    `ttl_us` is the longest: up to `jitter` of it is taken off. `ahead_us` is the time that a fetch
+    ahead has; `stale_wait_us` how long a reader waits for a new answer while an old one is at hand.
     """
 
     counters: int = 2_500
-    window_us: int = 1_000_000
-    hot_min: int = 24
-    hot_permille: int = 1
+    saved_min: float = 1.0
     cache_bytes_max: int = 64 << 20
     entry_bytes_max: int = 4 << 20
     ttl_us: int = 3_500_000
     negative_ttl_us: int = 300_000
     stale_us: int = 30_000_000
     jitter: float = 0.1
-    large_bytes: int = 4_096
-    large_keys_max: int = 1_000
-    heeded_max: int = 1_000
-    heed_us: int = 3_000_000
     waiters_max: int = 10_000
     flights_max: int = 10_000
     overdue_us: int = 200_000
@@ -46,8 +38,6 @@ class ShieldSettings:
     tallies_max: int = 1_000
 
     def __post_init__(self) -> None:
-        within("shield.large_bytes", self.large_bytes, 1, 1 << 30)
-        within("shield.large_keys_max", self.large_keys_max, 0, 1 << 20)
         within("shield.ahead_max", self.ahead_max, 0, 1 << 16)
         within("shield.ahead_us", self.ahead_us, 1, _SPAN_US_MAX)
         within("shield.stale_wait_us", self.stale_wait_us, 1, _SPAN_US_MAX)
@@ -60,17 +50,13 @@ class ShieldSettings:
         return HotKeySettings(
             counters=self.counters,
             key_length_max=KEY_CHARS_MAX,
-            window_us=self.window_us,
-            hot_min=self.hot_min,
-            hot_permille=self.hot_permille,
+            saved_min=self.saved_min,
             cache_bytes_max=self.cache_bytes_max,
             entry_bytes_max=self.entry_bytes_max,
             ttl_us=self.ttl_us,
             negative_ttl_us=self.negative_ttl_us,
             stale_us=self.stale_us,
             jitter=self.jitter,
-            heeded_max=self.heeded_max,
-            heed_us=self.heed_us,
         )
 
     def coalesce(self) -> CoalesceSettings:
@@ -86,7 +72,6 @@ class ShieldStats(NamedTuple):
     hot: HotKeyStats
     flights: CoalesceStats
     writing: int  # keys with a write under way
-    large: int  # keys known to be large
     ahead: int  # fetches ahead under way
     ahead_skipped: int  # not begun, since there were too many
     ahead_failed: int
@@ -100,7 +85,7 @@ class HotPlace(NamedTuple):
     """One line of the board."""
 
     key: str  # without a turn
-    guaranteed: int  # of the weight of the last one to two windows, surely
+    guaranteed: int  # of the reads of the last one to two windows, surely
     served: int  # from the cache, or from another's fetch
     forwarded: int
     size_bytes: int  # of the last answer

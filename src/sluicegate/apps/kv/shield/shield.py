@@ -1,15 +1,14 @@
-"""Shield: stands between who may read and the stack, and answers what everybody asks for.
+"""Shield: answers reads of hot keys before the policies and the engine.
 
-It puts `policies/hot_key.py` (which keys are hot, and their answers for a moment) and
-`policies/coalesce.py` (one fetch for all who ask at once) before point reads, and before each place
-of a multi-get; `ranges.py` has one for what is read of a partition as a whole. It is asked only
-after it was settled that this caller may read this table.
+It puts `policies/hot_key.py` (which keys are worth keeping, and their answers for a moment) and
+`policies/coalesce.py` (one fetch for all concurrent readers) before point reads, and before each
+place of a multi-get; `ranges.py` does so for ranges. Check the caller's grant before `look`.
 
-    state, row = shield.look(key, now_us, strong=strong)
-    COLD              fetch it as if there were no shield, then `record_read` its size
+    state, row = shield.look(key, now_us, shard, strong=strong)
+    COLD              fetch it as if there were no shield
     FRESH, NEGATIVE   the answer is `row`
-    REFRESH           the answer is `row`; then `fetch_ahead(...)`, which fetches for those to come
-    MISS, STALE       `await read(...)`; `row` is what a STALE answer falls back on
+    REFRESH           the answer is `row`; then `fetch_ahead(...)` for later readers
+    MISS, STALE       `await read(...)`; `row` is the fallback of a STALE answer
 
 Writes. `begin_write(key)` before the engine is called, `end_write(key)` when it has answered or
 failed, or the writer was cancelled, and before anybody is told; always both. Between the two
@@ -30,30 +29,37 @@ answer, finds `from_cache` in his request's `measured`, and is charged as cached
 is that of its leader. If the fetch fails or is refused, a STALE reader gets the old answer, at the
 latest after `stale_wait_us`; others get the error, once each. Nothing is retried here.
 
-Cost: of a cold key, that of `HotKey.look` and two comparisons. Bounds: those of ShieldSettings.
-One Shield belongs to one loop.
+Bounds: those of ShieldSettings. One Shield belongs to one loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final, Generic, Protocol, Self, TypeVar, final
 
-from sluicegate.apps.kv.shield.keys import key_of, place_of, without_turn
+from sluicegate.apps.kv.shield.keys import place_of, without_turn
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings, ShieldStats
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
+from sluicegate.contracts.errors import Refused, SluicegateError, Unavailable
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.coalesce import Coalesce, Flight
-from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Fill, HotKey
+from sluicegate.policies.hot_key import (
+    COLD,
+    FRESH,
+    MISS,
+    NEGATIVE,
+    REFRESH,
+    STALE,
+    Fill,
+    HotKey,
+    OfferedLoads,
+)
 
 __all__ = ["COLD", "FRESH", "MISS", "NEGATIVE", "REFRESH", "STALE", "Shield"]
-
-_HALVED_MAX: Final = 58  # after so many halvings nothing is left
 
 
 class CachedAnswer(Protocol):
@@ -114,7 +120,7 @@ class _SharedFetch(Generic[V]):
     async def fly(self, flight: Flight[V | None]) -> V | None:
         """Fetch, and keep what came."""
         self.flew = True
-        fill = self.shield.begin(self.key, self.clock.now_us())
+        fill = self.shield.begin(self.key, self.clock.now_us(), flight.request.shard)
         row = await self.fetch(flight)
         self.shield.land(fill, row, self.clock.now_us())
         return row
@@ -133,14 +139,12 @@ class Shield(Generic[V]):
         "_expired",
         "_flights",
         "_hot",
-        "_large",
         "_led_astray",
+        "_loads",
         "_refused",
-        "_remembered",
         "_stale_served",
         "_tallies",
         "_turns",
-        "_window_ends_us",
         "_writing",
         "settings",
     )
@@ -151,11 +155,12 @@ class Shield(Generic[V]):
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
         refused: Callable[[Request, Decision, int], object] | None = None,
+        loads: OfferedLoads | None = None,
     ) -> None:
         """`raised` is called when a waiter of a higher class joins a fetch, as in `Coalesce`.
 
         `refused` is called for who joined a fetch and is refused with its leader, for the quota of
-        both.
+        both. Without `loads` reads are saved as if every shard were full.
         """
         self.settings = settings
         self._chance = chance
@@ -163,12 +168,10 @@ class Shield(Generic[V]):
         self._hot: HotKey[V] = HotKey(settings.hot_key())
         self._flights: Coalesce[V | None] = Coalesce(settings.coalesce(), raised)
         self._writing: dict[str, int] = {}  # as many as there are writes under way
-        self._large: dict[str, int] = {}  # what they weigh, in the order they were seen
+        self._loads = loads
         self._tallies: dict[str, _Tally] = {}
         self._turns: dict[str, int] = {}  # as many as there are tables
         self._ahead: dict[str, asyncio.Task[None]] = {}
-        self._remembered = 0  # the weight that the counters remember
-        self._window_ends_us = 0
         self._ahead_skipped = self._ahead_failed = 0
         self._barred = self._expired = self._stale_served = self._led_astray = 0
 
@@ -183,41 +186,32 @@ class Shield(Generic[V]):
         return self._hot.staleness_us_max
 
     def key(self, table: str, partition: bytes, sort: bytes) -> str:
-        """The key of a place, as it is now."""
-        return key_of(table, partition, sort, self._turns.get(table, 0) if self._turns else 0)
+        """The key of a place, as it is now: `key_of`, without another call on the way of a read."""
+        if self._turns:
+            turn = self._turns.get(table, 0)
+            if turn:
+                table = f"{table}@{turn}"
+        return f"{table}:{len(partition)}:{(partition + sort).decode('latin-1')}"
 
-    def look(self, key: str, now_us: int, *, strong: bool = False) -> tuple[int, V | None]:
-        """Count this key, and return what to do."""
-        weight = 1
-        if self._large:
-            weight = self._large.pop(key, 1)
-            if weight > 1:  # those that are asked for stay, others make room
-                self._large[key] = weight
-        if now_us >= self._window_ends_us:
-            self._age(now_us)
-        self._remembered += weight
-        place = self._hot.look(key, now_us, self._chance.draw(), weight, strong)
-        if place[0] == COLD:
-            return place
-        row = place[1]
+    def look(
+        self, key: str, now_us: int, shard: str = "", *, strong: bool = False
+    ) -> tuple[int, V | None]:
+        """Count this read, and return what to do."""
+        load = None if self._loads is None else self._loads.see(shard)
+        if not self._hot.is_hot(key, now_us, load, strong):
+            return COLD, None
+        state, row = self._hot.find(key, now_us, self._chance.draw())
         if row is not None and 0 < row.expires_us <= now_us:
             self._expired += 1
             return MISS, None
-        if place[0] != MISS and place[0] != STALE:
+        if state != MISS and state != STALE:  # noqa: PLR1714 - as mypyc likes it
             self._tally(key).served += 1
-        return place
+        return state, row
 
     def refuse(self, key: str) -> None:
         """Who has just found its answer here was refused it, so it was not served."""
         self._hot.refuse()
         self._tally(key).served -= 1
-
-    def record_read(self, key: str, row: V | None) -> None:
-        """What the read of a COLD key has brought; those that are large weigh more from now on."""
-        if row is not None and row.size_bytes >= self.settings.large_bytes:
-            self._weigh(key, row.size_bytes)
-        elif self._large:
-            self._large.pop(key, None)
 
     async def read(
         self,
@@ -295,19 +289,16 @@ class Shield(Generic[V]):
         shared_fetch = _SharedFetch(self, key, clock, fetch, flight_key)
         return self._fetch_ahead(key, request, clock, shared_fetch)
 
-    def begin(self, key: str, now_us: int) -> Fill[V]:
-        """A fetch begins, for who reads several places at once and does not `read` each.
-
-        Only for keys that are MISS, STALE or REFRESH, and before the engine is asked.
-        """
-        return self._hot.begin(key, now_us)
+    def begin(self, key: str, now_us: int, shard: str = "") -> Fill[V]:
+        """Begin a fetch of a key that is MISS, STALE or REFRESH, before the engine is asked."""
+        load = None if self._loads is None else self._loads.of(shard)
+        return self._hot.begin(key, now_us, load)
 
     def land(self, fill: Fill[V], row: V | None, now_us: int) -> bool:
         """Keep what a fetch has brought; False if the key was written meanwhile, or has no room."""
         key = fill.key
         size_bytes = 0 if row is None else row.size_bytes
         self._tally(key).size_bytes = size_bytes
-        self.record_read(key, row)
         if self._writing and self._plain(key) in self._writing:
             self._barred += 1
             return False
@@ -339,28 +330,10 @@ class Shield(Generic[V]):
         """Drop what is cached of a replaced table, before the commit is acknowledged."""
         self._turns[table] = self._turns.get(table, 0) + 1
 
-    def top(self, k: int) -> list[tuple[str, int]]:
-        """The hottest keys here and what is guaranteed of each, for other dispatchers to heed."""
-        return [(without_turn(key), weight) for key, weight in self._hot.top(k)]
-
-    def near(self, k: int, nodes: int) -> list[tuple[str, int]]:
-        """Those that are hot only together with what other dispatchers may see of them."""
-        return [(without_turn(key), weight) for key, weight in self._hot.near(k, nodes)]
-
-    def heed(self, keys: Iterable[str], now_us: int) -> int:
-        """These are hot at another dispatcher; how many there was room for. Bad ones are passed."""
-        return self._hot.heed([key for key in map(self._here, keys) if key], now_us)
-
-    def heed_sums(self, elsewhere: Mapping[str, int], now_us: int) -> int:
-        """So much they weigh at the others together: heed those that are hot with what is here."""
-        here = {self._here(key): weight for key, weight in elsewhere.items()}
-        here.pop("", None)
-        return self._hot.heed_sums(here, now_us)
-
     def board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
         board = []
-        for key, guaranteed in self._hot.served(k):
+        for key, guaranteed in self._hot.top(k):
             tally = self._tallies.get(key)
             if tally is None:
                 board.append(HotPlace(without_turn(key), guaranteed, 0, 0, 0))
@@ -378,8 +351,8 @@ class Shield(Generic[V]):
 
     @property
     def remembered(self) -> int:
-        """The weight of the last one to two windows, of which each key's is guaranteed."""
-        return self._remembered
+        """The reads of the last one to two windows, of which each key's are guaranteed."""
+        return self._hot.reads
 
     def stats(self) -> ShieldStats:
         """What it looks like now."""
@@ -387,7 +360,6 @@ class Shield(Generic[V]):
             self._hot.stats(),
             self._flights.stats(),
             len(self._writing),
-            len(self._large),
             len(self._ahead),
             self._ahead_skipped,
             self._ahead_failed,
@@ -461,14 +433,6 @@ class Shield(Generic[V]):
         table, partition, sort = place_of(key)
         return self.key(table, partition, sort)
 
-    def _here(self, key: str) -> str:
-        """The key of another dispatcher as it is here; empty if it is none."""
-        try:
-            table, partition, sort = place_of(key)
-        except BadValue:
-            return ""
-        return self.key(table, partition, sort)
-
     def _tally(self, key: str) -> _Tally:
         tally = self._tallies.get(key)
         if tally is None:
@@ -477,20 +441,3 @@ class Shield(Generic[V]):
             tally = _Tally()
             self._tallies[key] = tally
         return tally
-
-    def _weigh(self, key: str, size_bytes: int) -> None:
-        self._large.pop(key, None)
-        if len(self._large) >= self.settings.large_keys_max:
-            if not self._large:
-                return
-            del self._large[next(iter(self._large))]
-        self._large[key] = 1 + size_bytes // self.settings.large_bytes
-
-    def _age(self, now_us: int) -> None:
-        """Keep step with the counters: what they remember is halved with each window."""
-        window_us = self.settings.window_us
-        ends_us = (now_us // window_us + 1) * window_us
-        if self._window_ends_us:
-            passed = (ends_us - self._window_ends_us) // window_us
-            self._remembered >>= min(passed, _HALVED_MAX)
-        self._window_ends_us = ends_us
