@@ -81,7 +81,8 @@ class GateWaiter(Waiting):
         size: int,
     ) -> None:
         deadline_us = -1 if request.deadline_us is None else request.deadline_us
-        super().__init__(rank_of(request), request.caller, deadline_us, size)
+        # Without a caller's name, operations share the resource instead.
+        super().__init__(rank_of(request), request.caller or request.operation, deadline_us, size)
         self.request = request
         self.resource = resource
         self.future = future

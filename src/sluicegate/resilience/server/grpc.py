@@ -249,10 +249,11 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             with door.at_work(admitted, request, context):
                 answers = behaviour(message, context)
                 if hasattr(answers, "__aiter__"):
-                    async with aclosing(answers), door.streaming(admitted) as release:
-                        async for answer in answers:
-                            yield answer
-                            release()
+                    with door.streaming(admitted) as release:
+                        async with aclosing(answers):
+                            async for answer in answers:
+                                yield answer
+                                release()
                 else:
                     await answers  # it writes to the context by itself
 

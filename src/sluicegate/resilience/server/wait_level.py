@@ -26,6 +26,10 @@ class WaitLevel:
     def __init__(self) -> None:
         self._stressed_until_us = self._hard_until_us = 0
 
+    def clear(self) -> None:
+        """Be calm."""
+        self._stressed_until_us = self._hard_until_us = 0
+
     def record(self, criticality: Criticality, waited_us: int, took_us: int, now_us: int) -> None:
         """A request has waited so long for work that takes `took_us`; 0: not known."""
         if waited_us <= took_us or not took_us:
