@@ -70,12 +70,12 @@ class ServiceTimes:
             self._refresh(now_us)
 
     def expected_us(self, inflight: int, now_us: int) -> int:
-        """Return the median time with so many others in flight; 0 if nothing is known of it lately.
+        """Return the median time with so many others in flight; 0 if too little is known of it.
 
         With fewer in flight than the samples had, less is expected, so that one unit is let in and
         measured after everything was slow.
         """
-        if now_us - self.last_us > 2 * HALF_US + 2 * self._median_us:
+        if self.count < SAMPLES_MIN or now_us - self.last_us > 2 * HALF_US + 2 * self._median_us:
             return 0
         expected_us = self._median_us
         if inflight + 1 < self.mean_inflight:

@@ -1,35 +1,44 @@
-"""Degradation: which parts of an answer the service leaves out under stress.
+"""Degradation: which parts of an answer the service leaves out while it is overloaded.
 
     [degrade]
     recommendations = "stressed"
     search_history = "hard"
 
-Each switch has the level of stress from which on its part is left out; `always` and `never` are for
-an operator. The work asks `resilience.context.degraded("recommendations")`. A switch without a
-level is a mistake in the program, and is named.
+Each switch has the level from which on its part is left out; `always` and `never` are for an
+operator. The work asks `resilience.context.degraded("recommendations")`. A switch without a level is
+a mistake in the program, and is named.
 
 The service says which switches there are. Rules may give some of them another level, by the same
 table, for as long as they are in force; what they say of others is for other services.
 
-Cost: a look-up and a read of the stress. Bounds: `SWITCHES_MAX`.
+Cost: a look-up and a read of the level. Bounds: `SWITCHES_MAX`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum
 from threading import Lock
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.stress import StressLevel, StressSource
 
 SWITCHES_MAX: Final = 256
-_NEVER: Final = 1 + max(StressLevel)
+
+
+class OverloadLevel(IntEnum):
+    """How overloaded a service is."""
+
+    CALM = 0
+    STRESSED = 1  # requests waited longer than their work takes
+    HARD = 2  # CRITICAL ones too
+
+
 LEVELS: Final[Mapping[str, int]] = {
-    "always": StressLevel.CALM,
-    "stressed": StressLevel.STRESSED,
-    "hard": StressLevel.HARD,
-    "never": _NEVER,
+    "always": OverloadLevel.CALM,
+    "stressed": OverloadLevel.STRESSED,
+    "hard": OverloadLevel.HARD,
+    "never": 1 + max(OverloadLevel),
 }
 LEVEL_REMEDY: Final = f"give one of {', '.join(LEVELS)}"
 
@@ -56,10 +65,13 @@ class SwitchState(NamedTuple):
 class Degradation:
     """The switches; `replace` and `overrule` change them while the service serves."""
 
-    __slots__ = ("_levels", "_lock", "_own", "_rules", "_source", "switches")
+    __slots__ = ("_level_at", "_levels", "_lock", "_own", "_rules", "switches")
 
-    def __init__(self, source: StressSource, switches: Mapping[str, str]) -> None:
-        self._source = source
+    def __init__(
+        self, level_at: Callable[[int], OverloadLevel], switches: Mapping[str, str]
+    ) -> None:
+        """`level_at` returns the level at an instant in microseconds."""
+        self._level_at = level_at
         self._lock = Lock()  # of those who change; who asks sees one table or the other
         self._rules: dict[str, str] = {}
         self.replace(switches)
@@ -83,13 +95,13 @@ class Degradation:
         level = self._levels.get(name)
         if level is None:
             raise BadValue("degrade", name, f"name it there, and {LEVEL_REMEDY}")
-        return self._source.read(now_us).level >= level
+        return self._level_at(now_us) >= level
 
-    def states(self, stress: StressLevel) -> list[SwitchState]:
-        """Return each switch, and what it does under so much stress."""
+    def states(self, overload: OverloadLevel) -> list[SwitchState]:
+        """Return each switch, and what it does at this level."""
         rules = self._rules
         return [
-            SwitchState(name, level, name in rules, stress >= LEVELS[level])
+            SwitchState(name, level, name in rules, overload >= LEVELS[level])
             for name, level in self.switches.items()
         ]
 

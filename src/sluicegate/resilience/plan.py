@@ -139,9 +139,9 @@ def _warnings(
             "pass their deadline on; lower it"
         )
     for name, endpoint in settings.endpoints.items():
-        if deadline_us and endpoint.timeout_us > deadline_us:
+        if deadline_us and endpoint.timeout_s * 1e6 > deadline_us:
             yield (
-                f"endpoints.{name}.timeout_us ({_s(endpoint.timeout_us)}) is longer than the "
+                f"endpoints.{name}.timeout_s ({endpoint.timeout_s:g} s) is longer than the "
                 f"callers wait ({_s(deadline_us)}); lower it"
             )
     if deadline_us and not settings.plan.together and time_us > deadline_us:

@@ -1,13 +1,13 @@
 """Settings of a service: one value for each part, and how all are read from one TOML file.
 
+slots = 16
 bypass = ["/healthz", "/readyz"]
 
-[queue]
-places = 64
+[callers]
+checkout = "critical"
 
 [endpoints."/report"]
-weight = "heavy"
-timeout_us = 2_000_000
+timeout_s = 2.0
 
 [client]
 timeout_us = 1_000_000
@@ -27,14 +27,14 @@ from typing import Any, Final, final
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
-from sluicegate.policies.concurrency import AdaptiveSettings
-from sluicegate.policies.deadline import DeadlineSettings
+from sluicegate.policies.admission.settings import (
+    BYTES_MAX,
+    LENGTH_MAX,
+    SLOTS_MAX,
+    WAITER_BYTES,
+)
 from sluicegate.policies.degradation import check_switches
-from sluicegate.policies.partitions import PartitionSettings, check_partitions
-from sluicegate.policies.queue.settings import BYTES_MAX, QueueSettings
-from sluicegate.policies.settings import check_ranges, one_of, part_of
-from sluicegate.policies.stress import StressSettings
-from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.policies.settings import check_ranges
 from sluicegate.resilience.client.settings import ClientSettings, client_settings
 from sluicegate.resilience.faults.settings import FaultSettings, fault_settings
 from sluicegate.resilience.objectives import Objective
@@ -45,25 +45,22 @@ from sluicegate.resilience.plan_settings import (
 )
 from sluicegate.resilience.tables import build, table_of
 
-WEIGHTS: Final = ("learned", "light", "heavy")
 ENDPOINTS_MAX: Final = 1_000
-_SPAN_US_MAX: Final = 1 << 40
-# The p99 is learned from callers who have time: by it four in five of those who have little were
-# refused at half the load, who nearly all would have been served (docs/guides/resilience.md).
-DEADLINE_QUANTILE: Final = 0.5
+TIMEOUT_S_MAX: Final = 86_400.0
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class EndpointSettings:
-    """One endpoint: the time it is given if the caller grants none or more, and its line."""
+    """One endpoint: the time it is given if the caller grants none or more; 0 is no limit."""
 
-    timeout_us: int = ranged(0, 0, _SPAN_US_MAX)  # 0: that of `deadline`
-    weight: str = "learned"
+    timeout_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check_ranges("endpoint", self)
-        one_of("endpoint.weight", self.weight, WEIGHTS)
+        if not 0.0 <= self.timeout_s <= TIMEOUT_S_MAX:
+            raise BadValue(
+                "endpoint.timeout_s", self.timeout_s, f"give seconds from 0 to {TIMEOUT_S_MAX:,.0f}"
+            )
 
 
 @final
@@ -89,39 +86,25 @@ class FollowedRulebook:
 class Resilience:
     """The parts of a service: how it is protected, how it calls others, and its faults on purpose.
 
-    `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
-    own; `concurrency`, if given, finds their number instead. `bypass` are paths, or names of
-    endpoints, that nothing judges. `degrade` names parts of answers, and the stress from which on
-    each is left out; `rulebook` may say otherwise, if `resilience/rulebook.py` follows it.
-    `partitions` name who has a share of the places once all are taken.
-    `callers` names the highest class that each may claim. `read_ahead_bytes` is what the server
-    reads of a body before the application asks for it: a request that waits weighs no more, of the
-    line's `bytes_max`. `jitter` lengthens the time in
-    an overload mark by up to that part of it.
+    `slots` is how many requests may be in flight; 0 finds it in an asyncio server. `bypass` are
+    paths, or names of endpoints, that nothing judges. At most `queue_length` requests wait, with at
+    most `queue_bytes` of memory. `callers` names the highest class that each may claim. `degrade`
+    names parts of answers, and the level of overload from which on each is left out; `rulebook` may
+    overrule it, if `resilience/rulebook.py` follows it. With `hold_streams` a response that streams
+    holds its slot until its last byte, and not only until its first. `retry` is what the overload
+    mark says of retries.
     """
 
+    slots: int = ranged(0, 0, SLOTS_MAX)
     bypass: tuple[str, ...] = ("/healthz", "/readyz", "/health", "/ready", "/livez")
-    deadline: DeadlineSettings = field(
-        default_factory=lambda: DeadlineSettings(quantile=DEADLINE_QUANTILE)
-    )
-    watermark: WatermarkSettings = field(default_factory=WatermarkSettings)
-    queue: QueueSettings = field(default_factory=lambda: QueueSettings(name="queue"))
-    heavy_queue: QueueSettings = field(
-        default_factory=lambda: QueueSettings(name="heavy_queue", places=8)
-    )
-    concurrency: AdaptiveSettings | None = None
-    partitions: Mapping[str, PartitionSettings] = field(default_factory=dict)
-    stress: StressSettings = field(default_factory=StressSettings)
-    degrade: Mapping[str, str] = field(default_factory=dict)
-    rulebook: FollowedRulebook | None = None
     endpoints: Mapping[str, EndpointSettings] = field(default_factory=dict)
     callers: Mapping[str, Criticality] = field(default_factory=dict)
-    heavy_us: int = ranged(250_000, 1, _SPAN_US_MAX)
-    light_share: float = 0.5
-    endpoints_max: int = ranged(256, 2, ENDPOINTS_MAX)
-    read_ahead_bytes: int = ranged(65_536, 0, BYTES_MAX)
-    retry: bool = False  # what the overload mark says of retries
-    jitter: float = 0.5
+    queue_length: int = ranged(10_000, 1, LENGTH_MAX)
+    queue_bytes: int = ranged(64 << 20, WAITER_BYTES, BYTES_MAX)
+    hold_streams: bool = False
+    retry: bool = False
+    degrade: Mapping[str, str] = field(default_factory=dict)
+    rulebook: FollowedRulebook | None = None
     client: ClientSettings = field(default_factory=ClientSettings)
     dependencies: Mapping[str, DependencySettings] = field(default_factory=dict)
     faults: FaultSettings = field(default_factory=FaultSettings)
@@ -130,10 +113,7 @@ class Resilience:
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
-        part_of("resilience.light_share", self.light_share, 0.01, 1.0)
-        part_of("resilience.jitter", self.jitter, 0.0, 10.0)
         check_switches("resilience.degrade", self.degrade)
-        check_partitions("resilience.partitions", self.partitions)
         if len(self.endpoints) > ENDPOINTS_MAX:
             raise BadValue(
                 "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
@@ -156,39 +136,40 @@ class Resilience:
         return resilience_settings(table_of("resilience", tables.get("resilience", tables)))
 
 
-_PARTS: Final[Mapping[str, Any]] = {
-    "deadline": DeadlineSettings,
-    "watermark": WatermarkSettings,
-    "queue": QueueSettings,
-    "heavy_queue": QueueSettings,
-    "concurrency": AdaptiveSettings,
-    "stress": StressSettings,
-    "rulebook": FollowedRulebook,
+_NO_NEED: Final = "delete it; the queue needs no setting for it"
+# Settings of earlier versions, and what takes their place.
+_REMOVED: Final[Mapping[str, str]] = {
+    "queue": "give slots, queue_length and queue_bytes instead of the table [queue]",
+    "heavy_queue": "delete it; callers share one queue by the time that their work takes",
+    "heavy_us": "delete it; callers share one queue by the time that their work takes",
+    "light_share": "delete it; callers share one queue by the time that their work takes",
+    "concurrency": "delete it; without slots the limit is found",
+    "deadline": "give each endpoint a timeout_s; without one requests have no deadline",
+    "watermark": _NO_NEED,
+    "stress": _NO_NEED,
+    "partitions": "delete it; name in callers who matters most",
+    "endpoints_max": _NO_NEED,
+    "read_ahead_bytes": _NO_NEED,
+    "jitter": _NO_NEED,
 }
-_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "deadline": {"quantile": DEADLINE_QUANTILE},
-    "queue": {"name": "queue"},
-    "heavy_queue": {"name": "heavy_queue", "places": 8},
+_REMOVED_OF_ENDPOINT: Final[Mapping[str, str]] = {
+    "timeout_us": "give timeout_s, in seconds",
+    "weight": "delete it; callers share one queue by the time that their work takes",
 }
 
 
 def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     """Return the settings of a table of TOML, whose parts are tables of their own."""
     values = dict(table)
-    for name, settings in _PARTS.items():
-        if name in values:
-            values[name] = build(
-                f"resilience.{name}", settings, values[name], _DEFAULTS.get(name, {})
-            )
+    _check_removed("resilience", values, _REMOVED)
+    if "rulebook" in values:
+        values["rulebook"] = build(
+            "resilience.rulebook", FollowedRulebook, values["rulebook"], {}
+        )
     endpoints = table_of("resilience.endpoints", values.pop("endpoints", {}))
     values["endpoints"] = {
-        path: build(f'resilience.endpoints."{path}"', EndpointSettings, found, {})
+        path: _endpoint(f'resilience.endpoints."{path}"', found)
         for path, found in endpoints.items()
-    }
-    partitions = table_of("resilience.partitions", values.pop("partitions", {}))
-    values["partitions"] = {
-        name: build(f"resilience.partitions.{name}", PartitionSettings, found, {})
-        for name, found in partitions.items()
     }
     callers = table_of("resilience.callers", values.pop("callers", {}))
     values["callers"] = {
@@ -210,6 +191,17 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     values["plan"] = build("resilience.plan", PlanSettings, values.pop("plan", {}), {})
     values["degrade"] = table_of("resilience.degrade", values.get("degrade", {}))
     return build("resilience", Resilience, values, {})
+
+
+def _check_removed(path: str, values: Mapping[str, Any], removed: Mapping[str, str]) -> None:
+    for name in values:
+        if name in removed:
+            raise BadValue(f"{path}.{name}", values[name], removed[name])
+
+
+def _endpoint(path: str, table: object) -> EndpointSettings:
+    _check_removed(path, table_of(path, table), _REMOVED_OF_ENDPOINT)
+    return build(path, EndpointSettings, table, {})
 
 
 def _objective(path: str, endpoint: str, table: object) -> Objective:

@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue.settings import QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.resilience.context import remaining_us, served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
-from sluicegate.resilience.server.protection import Admitted, Protection
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import EndpointSettings, Resilience
 from sluicegate.system import now_us
 from sluicegate.testing import HandClock
@@ -49,16 +49,11 @@ class Service:
 
 
 def few_places(**more: Any) -> Resilience:
-    return Resilience(
-        queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
-        watermark=WatermarkSettings(high=2, low=0),
-        endpoints={"/hold": EndpointSettings(weight="light")},
-        **more,
-    )
+    return Resilience(slots=1, queue_length=2, **more)
 
 
 def in_line(app: ProtectedApp) -> int:
-    return app.protection.light.queue.queued
+    return app.protection.gate.queued
 
 
 def test_the_service_sees_deadline_criticality_and_caller() -> None:
@@ -78,7 +73,7 @@ def test_a_stranger_cannot_claim_to_be_critical() -> None:
 
 
 def test_an_endpoint_grants_at_most_its_own_time() -> None:
-    settings = Resilience(endpoints={"/": EndpointSettings(timeout_us=1_000_000)})
+    settings = Resilience(endpoints={"/": EndpointSettings(timeout_s=1.0)})
     with served(protect(Service(), settings)) as port:
         url = f"http://127.0.0.1:{port}/"
         for fields in ({}, {"x-sluicegate-deadline-ms": "60000"}):
@@ -94,7 +89,7 @@ def test_only_the_time_that_its_caller_grants_makes_an_answer_vain() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"page"})
 
-    settings = Resilience(endpoints={"/": EndpointSettings(timeout_us=50_000)})
+    settings = Resilience(endpoints={"/": EndpointSettings(timeout_s=0.05)})
     with served(protect(late, settings)) as port:
         for fields in ({}, {"x-sluicegate-deadline-ms": "60000"}):
             found = httpx.get(f"http://127.0.0.1:{port}/", headers=fields)
@@ -122,8 +117,8 @@ def test_a_claim_that_cannot_be_understood_is_named(value: str) -> None:
     assert service.begun == 0
 
 
-def test_above_the_high_mark_it_fails_fast_and_health_is_answered() -> None:
-    """One works, two wait, the next is refused with a mark; when the line is empty all may come."""
+def test_full_queue_rejects_lower_class_with_mark_and_serves_health() -> None:
+    """One works, two wait, and BULK finds the queue full; when it is empty all may come."""
     service = Service()
     app = protect(service, few_places())
     with served(app) as port, ThreadPoolExecutor(3) as pool:
@@ -133,14 +128,15 @@ def test_above_the_high_mark_it_fails_fast_and_health_is_answered() -> None:
             assert service.entered.acquire(timeout=10)
             while in_line(app) < 2:
                 httpx.get(f"{url}/healthz")  # a turn of the loop each
-            refused = httpx.get(f"{url}/other")
+            bulk = {"x-sluicegate-criticality": "bulk"}
+            refused = httpx.get(f"{url}/other", headers=bulk)
             assert httpx.get(f"{url}/healthz").text == "none"
         finally:
             service.gate.set()
         assert [one.result().status_code for one in held] == [200, 200, 200]
         assert httpx.get(f"{url}/other").status_code == 200
     assert refused.status_code == 503
-    assert refused.json()["rule"] == "watermark"
+    assert refused.json()["reason"] == "queue_full"
     mark = parse_overload_mark(refused.headers.get_list("x-sluicegate-overload"))
     assert mark is not None
     assert not mark.retry
@@ -173,26 +169,28 @@ def test_what_is_admitted_ends_however_the_service_does() -> None:
         for path in ("/bug", "/", "/bug", "/"):
             status = httpx.get(f"http://127.0.0.1:{port}{path}").status_code
             assert status == (500 if path == "/bug" else 200)
-    stats = app.protection.stats().light
-    assert (stats.under_way, stats.admitted) == (0, 4)
+    stats = app.protection.stats().gate
+    assert (stats.inflight, stats.admitted) == (0, 4)
 
 
 def test_an_observer_that_fails_leaves_nothing_taken() -> None:
-    """Neither a place nor the endpoint's share of them; it would be heavy for ever."""
-
     class Exporter:
+        def record_refusal(
+            self, request: Request, stage: str, decision: Decision, now_us: int
+        ) -> None: ...
+
         def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
             raise OSError("the collector is down")
 
     clock = HandClock()
-    settings = Resilience(queue=QueueSettings(places=2))
-    protection = Protection(settings, clock=clock, threaded=True, observer=Exporter())
+    protection = Protection(Resilience(slots=2), clock=clock, threaded=True, observer=Exporter())
     for endpoint in ("/page", "/other", "/page", "/page"):
-        admitted = protection.admit_now(protection.begin(endpoint))
-        assert isinstance(admitted, Admitted)
+        now_us = clock.now_us()
+        admitted = protection.admit_now(protection.begin(endpoint, now_us), now_us)
+        assert isinstance(admitted, GatePermit)
         clock.advance(ms=20)
         with pytest.raises(OSError, match="collector"):
-            admitted.end(Outcome.SUCCESS)
+            protection.end(admitted, Outcome.SUCCESS)
         clock.advance(s=1)
-    stats = protection.stats()
-    assert (stats.light.under_way, stats.light.admitted, stats.heavy.admitted) == (0, 4, 0)
+    stats = protection.stats().gate
+    assert (stats.inflight, stats.admitted) == (0, 4)

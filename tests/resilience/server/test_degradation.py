@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -16,19 +17,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.cli import main
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
-from sluicegate.policies.stress import StressLevel, StressSettings
+from sluicegate.contracts.permit import Outcome
+from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
 from sluicegate.resilience.rulebook import follow_rulebook
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.server.wait_level import HOLD_US
 from sluicegate.resilience.server.wsgi import protect as protect_threads
 from sluicegate.resilience.settings import FollowedRulebook, Resilience, resilience_settings
 from sluicegate.rules.releases.signatures import new_key
 from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import page
+from sluicegate.testing import HandClock
 from tests.doors.test_frameworks import served
 from tests.engines.child import until
 from tests.policies.virtual import VirtualLoop, pause_us, run
@@ -36,6 +42,7 @@ from tests.resilience.server.test_grpc import Service, looped, threaded
 from tests.resilience.server.test_wsgi import served as served_by_threads
 
 SWITCHES = {"recommendations": "stressed", "history": "hard"}
+SHOP = {"shop": Criticality.CRITICAL}
 
 
 async def show(scope: Any, receive: Any, send: Any) -> None:
@@ -43,19 +50,24 @@ async def show(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": shown_parts()})
 
 
-def stress(app: ProtectedApp, lag_us: int) -> None:
-    for _ in range(1_000):  # so many that the loop's own readings do not matter
-        app.protection.stress.record_loop_lag(lag_us, now_us())
+def overload(protection: Protection, level: OverloadLevel) -> None:
+    """Have a request of each class up to this level wait for an hour."""
+    hour_us = 3_600_000_000
+    for criticality in (Criticality.BULK, Criticality.CRITICAL)[:level]:
+        protection.waits.record(criticality, 2 * hour_us, hour_us, now_us())
 
 
 @pytest.mark.parametrize(
-    ("lag_us", "shown"), [(0, "recommendations history"), (100_000, "history"), (900_000, "")]
+    ("level", "shown"),
+    [
+        (OverloadLevel.CALM, "recommendations history"),
+        (OverloadLevel.STRESSED, "history"),
+        (OverloadLevel.HARD, ""),
+    ],
 )
-def test_the_more_stress_the_less_is_in_an_answer(lag_us: int, shown: str) -> None:
-    # Only what the test records: means over an hour, drawn anew each time.
-    settings = StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0)
-    app = protect(show, Resilience(degrade=SWITCHES, stress=settings))
-    stress(app, lag_us)
+def test_the_higher_the_level_the_less_is_in_an_answer(level: OverloadLevel, shown: str) -> None:
+    app = protect(show, Resilience(degrade=SWITCHES))
+    overload(app.protection, level)
     with served(app) as port:
         assert httpx.get(f"http://127.0.0.1:{port}/").text == shown
 
@@ -116,14 +128,12 @@ def by_grpc(serve: Any, method: str, settings: Resilience) -> Iterator[tuple[Pro
     ],
     ids=["wsgi", "grpc", "grpc-stream", "grpc-asyncio", "grpc-asyncio-stream"],
 )
-def test_every_door_leaves_out_by_stress_by_an_operator_and_by_rules(door: Any) -> None:
-    settings = StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0)
+def test_every_door_leaves_out_by_level_by_an_operator_and_by_rules(door: Any) -> None:
     protection: Protection
-    with door(Resilience(degrade=SWITCHES, stress=settings)) as (protection, shown):
+    with door(Resilience(degrade=SWITCHES)) as (protection, shown):
         assert shown() == "recommendations history"
-        for lag_us, left in ((100_000, "history"), (9_000_000, "")):
-            for _ in range(1_000):
-                protection.stress.record_loop_lag(lag_us, now_us())
+        for level, left in ((OverloadLevel.STRESSED, "history"), (OverloadLevel.HARD, "")):
+            overload(protection, level)
             assert shown() == left
         protection.degradation.replace({"recommendations": "never", "history": "hard"})
         assert shown() == "recommendations"
@@ -131,23 +141,45 @@ def test_every_door_leaves_out_by_stress_by_an_operator_and_by_rules(door: Any) 
         assert shown() == "history"
 
 
-def test_another_thread_sees_the_stress_until_nobody_asks_any_more() -> None:
-    async def story(loop: VirtualLoop) -> list[StressLevel | None]:
-        protection = Protection(clock=loop)
+def test_level_follows_waits_by_class_and_ends_after_a_second() -> None:
+    """One slot of 20 ms; what waits longer than that is BULK, and then CRITICAL."""
 
-        def level() -> StressLevel | None:
-            found = protection.stress_lately()
-            return None if found is None else found.level
+    async def story(loop: VirtualLoop) -> list[OverloadLevel]:
+        protection = Protection(Resilience(slots=1, callers=SHOP), clock=loop)
+        levels = []
 
-        seen = [level()]
-        protection.begin("/")
-        protection.stress.record_queue_delay(10_000_000, loop.now_us())
-        await pause_us(100_000)
-        seen.append(level())
-        await pause_us(4_000_000)
-        return [*seen, level()]
+        async def one(criticality: Criticality) -> None:
+            now_us = loop.now_us()
+            request = protection.begin("/", now_us, criticality=criticality, caller="shop")
+            permit = await protection.admit(request, now_us)
+            assert not isinstance(permit, Decision)
+            await pause_us(20_000)
+            protection.end(permit, Outcome.SUCCESS)
 
-    assert run(story) == [None, StressLevel.HARD, None]
+        for count, criticality in (
+            (1, Criticality.CRITICAL),
+            (2, Criticality.BULK),
+            (3, Criticality.BULK),
+            (3, Criticality.CRITICAL),
+        ):
+            await asyncio.gather(*[one(criticality) for _ in range(count)])
+            levels.append(protection.waits.read(loop.now_us()))
+        await pause_us(HOLD_US)
+        return [*levels, protection.waits.read(loop.now_us())]
+
+    assert run(story) == [0, 0, 1, 2, 0]
+
+
+def test_rejected_threads_raise_the_level_by_class() -> None:
+    clock = HandClock()
+    protection = Protection(Resilience(slots=1, callers=SHOP), clock=clock, threaded=True)
+    levels = []
+    for criticality in (Criticality.BULK, Criticality.BULK, Criticality.CRITICAL):
+        now_us = clock.now_us()
+        request = protection.begin("/", now_us, criticality=criticality, caller="shop")
+        protection.admit_now(request, now_us)
+        levels.append(protection.waits.read(now_us))
+    assert levels == [0, 1, 2]
 
 
 def test_an_operator_switches_parts_off_and_on_while_it_serves() -> None:
@@ -199,13 +231,13 @@ def test_an_answer_that_nobody_waits_for_is_not_sent_and_counts_as_in_vain() -> 
     assert (unhurried.status_code, unhurried.content) == (200, b"large")
     text = page(families(app.protection))
     assert b"sluicegate_resilience_wasted_total 1\n" in text
-    assert b'decisions_total{lane="light",stage="queue",outcome="admitted"} 2\n' in text
+    assert b'sluicegate_resilience_admitted_total{class="DEGRADED"} 2\n' in text
 
 
 def test_a_real_parser_reads_every_metric() -> None:
     shown = page(families(protect(show, Resilience(degrade=SWITCHES)).protection)).decode()
     parsed = {family.name: family for family in text_string_to_metric_families(shown)}
-    assert parsed["sluicegate_resilience_stress"].samples[0].value == 0
+    assert parsed["sluicegate_resilience_overload"].samples[0].value == 0
 
 
 def test_rules_of_files_say_the_levels_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
@@ -269,7 +301,6 @@ def test_a_published_switch_is_obeyed_under_stress_and_without_a_publisher_stays
 
     settings = Resilience(
         degrade=SWITCHES,
-        stress=StressSettings(window_us=3_600_000_000, stale_us=3_600_000_000, refresh_us=0),
         rulebook=FollowedRulebook(
             blobs=f"files:{book}/blobs",
             keys=(f"{book}/keys/signing.pub.pem",),
@@ -285,11 +316,11 @@ def test_a_published_switch_is_obeyed_under_stress_and_without_a_publisher_stays
             text: str = httpx.get(f"http://127.0.0.1:{port}/").text
             return text
 
-        stress(app, 100_000)
+        overload(app.protection, OverloadLevel.STRESSED)
         assert shown() == "recommendations history"  # stressed, and the rules say never
         publish(switches.replace("never", "stressed"))
         until(lambda: shown() == "history", "the release is obeyed")
-        stress(app, 0)
+        app.protection.waits.clear()
         until(lambda: shown() == "recommendations history", "calm again")
         arguments = ("degrade.history=always", "--reason", "INC-1", "--rulebook", str(book))
         assert main(["rules", "set", *arguments]) == 0

@@ -14,8 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sluicegate.policies.queue.settings import WAITER_BYTES, QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.policies.admission.settings import WAITER_BYTES
 from sluicegate.resilience.context import remaining_us, served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
@@ -25,13 +24,9 @@ from sluicegate.system import now_us
 from tests.engines.child import until
 
 SETTINGS = Resilience(
-    queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
-    watermark=WatermarkSettings(high=1, low=0),
-    endpoints={
-        "/T/Hold": EndpointSettings(weight="light"),
-        "/T/Late": EndpointSettings(timeout_us=50_000),
-    },
+    slots=1, queue_length=1, endpoints={"/T/Late": EndpointSettings(timeout_s=0.05)}
 )
+BULK = (("x-sluicegate-criticality", "bulk"),)
 
 
 class Service:
@@ -160,14 +155,13 @@ def test_a_call_is_served_with_its_claims_and_streams_pass(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("serve", [threaded, looped])
-def test_a_call_without_an_end_has_the_default_time_and_is_answered_however_late(
+def test_call_without_end_has_no_deadline_and_is_answered_however_late(
     serve: Any,
 ) -> None:
     """An endpoint's own time stops what it calls; only that of the caller makes an answer vain."""
     channel: Any
     with serve(Service()) as (port, _), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        default_us = SETTINGS.deadline.default_us
-        assert default_us // 2 < int(channel.unary_unary("/T/Left")(b"")) <= default_us
+        assert channel.unary_unary("/T/Left")(b"") == b"None"
         for timeout in (None, 60):
             assert channel.unary_unary("/T/Late")(b"", timeout=timeout) == b"DEGRADED"
 
@@ -187,7 +181,7 @@ def test_a_stream_that_its_caller_leaves_gives_its_place_back_in_silence(
             stream = channel.unary_stream("/T/Endless")(b"", timeout=30)
             assert next(stream) == b"DEGRADED"
             stream.cancel()
-            until(lambda: protection.stats().light.under_way == 0, "its place is free")
+            until(lambda: protection.gate.stats().inflight == 0, "its place is free")
         assert channel.unary_unary("/T/Page")(b"", timeout=10) == b"DEGRADED"
     assert [record.getMessage() for record in caplog.records] == []
 
@@ -204,10 +198,10 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
             assert service.entered.acquire(timeout=10)
             if serve is looped:
                 held.append(hold.future(b"", timeout=30))
-                while protection.light.queue.queued == 0:
+                while protection.gate.queued == 0:
                     assert not held[1].done()
             with pytest.raises(grpc.RpcError) as caught:
-                page(b"", timeout=10)
+                page(b"", metadata=BULK, timeout=10)
         finally:
             service.gate.set()
         assert [one.result() for one in held] == [b"DEGRADED"] * len(held)
@@ -221,9 +215,8 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
 
 @pytest.mark.parametrize(("length", "waiting"), [(0, 2), (100_000, 1)])
 def test_messages_that_wait_are_bounded_in_bytes(length: int, waiting: int) -> None:
-    """The line has room for a message and a half of the long ones, and for many empty ones."""
-    queue = QueueSettings(places=1, form="none", wait_us_max=30_000_000, bytes_max=150_000)
-    settings = replace(SETTINGS, queue=queue, watermark=WatermarkSettings())
+    """The queue has room for a message and a half of the long ones, and for many empty ones."""
+    settings = replace(SETTINGS, queue_length=10, queue_bytes=150_000)
     service = Service()
     with looped(service, settings) as (port, protection), contextlib.ExitStack() as stack:
         channel: Any = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
@@ -232,12 +225,12 @@ def test_messages_that_wait_are_bounded_in_bytes(length: int, waiting: int) -> N
         try:
             assert service.entered.acquire(timeout=10)
             for _ in range(2):
-                held.append(hold.future(b"m" * length, timeout=30))
-                while protection.light.queue.queued < len(held) - 1 and not held[-1].done():
+                held.append(hold.future(b"m" * length, timeout=30, metadata=BULK[: len(held) - 1]))
+                while protection.gate.queued < len(held) - 1 and not held[-1].done():
                     pass
-            assert protection.light.queue.stats().queued_bytes == waiting * (WAITER_BYTES + length)
+            assert protection.gate.queued_bytes == waiting * (WAITER_BYTES + length)
             if waiting == 1:
                 assert held.pop().code() is grpc.StatusCode.UNAVAILABLE
         finally:
             service.gate.set()
-        assert [one.result() for one in held] == [b"DEGRADED"] * (1 + waiting)
+        assert [one.result() for one in held] == [b"DEGRADED", b"DEGRADED", b"BULK"][: 1 + waiting]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from sluicegate.resilience.server.asgi import protect
-from sluicegate.resilience.server.loop_lag import BEAT_US, LoopLag
+from sluicegate.resilience.server.loop_lag import BEAT_US, CALM_BEATS, LATE_US, LoopLag
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.system import SystemClock
 from tests.doors.test_frameworks import served
@@ -49,10 +49,8 @@ def test_what_expired_in_its_socket_while_the_loop_was_blocked_is_never_begun() 
 
 
 def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_after_it() -> None:
-    readings: list[int] = []
-
     async def story(loop: VirtualLoop) -> list[int]:
-        lag = LoopLag(loop, lambda late_us, now_us: readings.append(late_us))
+        lag = LoopLag(loop)
         found = [lag.waited_us(loop.now_us())]
         await pause_us(20 * BEAT_US)
         found.append(lag.waited_us(loop.now_us()))
@@ -66,16 +64,33 @@ def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_aft
     first, calm, blocked, after = run(story)
     assert (first, calm, after) == (0, 0, 0)
     assert 290_000 <= blocked <= 300_000
-    assert max(readings) >= 290_000
+
+
+def test_loop_is_late_until_on_time_for_some_beats() -> None:
+    async def story(loop: VirtualLoop) -> list[bool]:
+        lag = LoopLag(loop)
+        lag.waited_us(loop.now_us())
+        found = [lag.late]
+        for late_us in (LATE_US // 2, LATE_US + 2 * BEAT_US):
+            loop._leaping.at_us += late_us
+            await pause_us(2 * BEAT_US)
+            found.append(lag.late)
+        await pause_us((CALM_BEATS - 5) * BEAT_US)
+        found.append(lag.late)
+        await pause_us(5 * BEAT_US)
+        return [*found, lag.late]
+
+    assert run(story) == [False, False, True, True, False]
 
 
 def test_time_that_a_door_has_counted_from_the_socket_is_not_counted_twice() -> None:
     async def story(loop: VirtualLoop) -> list[int]:
         protection = Protection(clock=loop)
-        protection.begin("/")
+        protection.begin("/", loop.now_us())
         loop._leaping.at_us += 300_000
         requests = [
-            protection.begin("/", left_us=500_000, left_now=left_now) for left_now in (True, False)
+            protection.begin("/", loop.now_us(), left_us=500_000, left_now=left_now)
+            for left_now in (True, False)
         ]
         return [(request.deadline_us or 0) - loop.now_us() for request in requests]
 
@@ -85,7 +100,7 @@ def test_time_that_a_door_has_counted_from_the_socket_is_not_counted_twice() -> 
 
 
 def test_a_protection_that_outlives_its_loop_measures_the_next_one_anew() -> None:
-    lag = LoopLag(SystemClock(), lambda late_us, now_us: None)
+    lag = LoopLag(SystemClock())
 
     async def ask(now_us: int) -> int:
         return lag.waited_us(now_us)

@@ -15,11 +15,10 @@ import httpx
 import pytest
 from flask import Flask
 
-from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.overload_mark import parse_overload_mark
 from sluicegate.resilience.server.wsgi import ProtectedWsgiApp, protect
-from sluicegate.resilience.settings import EndpointSettings, Resilience
+from sluicegate.resilience.settings import Resilience
 
 
 @final
@@ -71,14 +70,12 @@ class Service:
 
 
 def one_place() -> Resilience:
-    return Resilience(
-        queue=QueueSettings(places=1), endpoints={"/hold": EndpointSettings(weight="light")}
-    )
+    return Resilience(slots=1)
 
 
 def levels(app: ProtectedWsgiApp) -> tuple[int, int]:
-    stats = app.protection.stats().light
-    return stats.admitted, stats.under_way
+    stats = app.protection.stats().gate
+    return stats.admitted, stats.inflight
 
 
 def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark() -> None:
@@ -102,7 +99,7 @@ def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark(
 
 
 def test_a_bypass_by_the_name_of_an_endpoint_is_never_judged() -> None:
-    settings = Resilience(queue=QueueSettings(places=1), bypass=("stream",))
+    settings = Resilience(slots=1, bypass=("stream",))
     app: Any = protect(Service(), settings, endpoint=lambda environ: "stream")
     begun = [app({"PATH_INFO": f"/{at}", "REQUEST_METHOD": "GET"}, print) for at in range(3)]
     assert [b"".join(one) for one in begun] == [b"begun none"] * 3

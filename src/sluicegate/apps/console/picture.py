@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.console.fleet import Node, State
 from sluicegate.apps.console.image_readings import ImageReading, read_images
-from sluicegate.apps.console.queue_readings import QueueReading, read_dispatchers, read_lanes
+from sluicegate.apps.console.queue_readings import QueueReading, read_dispatchers, read_services
 from sluicegate.command_line.account_rates import NodeSample
 from sluicegate.command_line.account_rates import picture_of as accounts_of
 from sluicegate.command_line.board_rates import per_s, picture
@@ -327,13 +327,13 @@ def _read_client(url: str, before: State | None, state: State) -> _NodeReading:
         BreakerReading(url, *(str(one[name]) for name in names))
         for one in state["breakers"]["not_closed"]
     ]
-    lanes = read_lanes(url, before, state)
-    reading = _NodeReading(url, breakers=breakers, queues=[lane.queue for lane in lanes])
-    for lane in lanes:
-        for name, admitted in lane.admitted.items():
-            more, flow = _flow(name, admitted, lane.refused[name]), reading.flows.get(name)
+    services = read_services(url, before, state)
+    reading = _NodeReading(url, breakers=breakers, queues=[one.queue for one in services])
+    for service in services:
+        for name, admitted in service.admitted.items():
+            more, flow = _flow(name, admitted, service.refused[name]), reading.flows.get(name)
             reading.flows[name] = more if flow is None else _sum_flow(name, (flow, more))
-        for reason, rate in lane.queue.refused:
+        for reason, rate in service.queue.refused:
             reading.reasons[reason] = reading.reasons.get(reason, 0.0) + rate
     return reading
 

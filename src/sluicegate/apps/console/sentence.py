@@ -307,8 +307,8 @@ def _untouched(picture: FleetPicture) -> str:
 
 
 def _overflow(queue: QueueReading) -> float:
-    """What a protected service refuses a second for want of places."""
-    if queue.refuses is None:
+    """Return how many a second a protected service rejects for want of slots."""
+    if not queue.of_service:
         return 0.0
     return sum(rate for reason, rate in queue.refused if reason != DEADLINE.name)
 

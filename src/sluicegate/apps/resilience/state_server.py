@@ -4,10 +4,10 @@
         work()  # http://127.0.0.1:7040/v1/state
 
 It is the service host without signals, which stay the program's: `/v1/state` holds the breakers of
-clients and the lanes of what `protect` made, `/metrics` what `client/metrics.py` counts, and a
+clients and the queues of what `protect` made, `/metrics` what `client/metrics.py` counts, and a
 console gathers them as it does services. Metrics of a protection are asked for in its own loop.
 
-Bounds: `SHOWN_MAX` breakers that are not closed, `PROTECTIONS_MAX` protections of two lanes each,
+Bounds: `SHOWN_MAX` breakers that are not closed, `PROTECTIONS_MAX` protections,
 `NAME_LETTERS_MAX` of each name, and the host's.
 """
 
@@ -25,10 +25,9 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.listener import new_loop
 from sluicegate.kernels.breaker import CLOSED, STATES
-from sluicegate.policies.stress import StressLevel
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.metrics import families
-from sluicegate.resilience.server.protection import LaneStats, Protection
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.service.app import App
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.listeners import Listeners
@@ -72,7 +71,7 @@ class ClientApp(App[StateSettings]):
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
-        return {"breakers": self._breakers, "protections": self._lanes}
+        return {"breakers": self._breakers, "protections": self._queues}
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all clients."""
@@ -97,31 +96,35 @@ class ClientApp(App[StateSettings]):
                     shown.append({**row, "state": state})
         return {"clients": counts, "not_closed": shown}
 
-    def _lanes(self) -> object:
-        """Of each protection both lanes, its stress, and what that leaves out of answers."""
+    def _queues(self) -> object:
+        """Of each protection its queue, its level, and what that leaves out of answers."""
         return [_protection_row(*one) for one in self._protections.items()]
 
 
 def _protection_row(name: str, protection: Protection) -> dict[str, object]:
-    stress = protection.stress_lately()
-    level, why = (StressLevel.CALM, ()) if stress is None else (stress.level, stress.why)
+    stats = protection.stats()
+    refused: dict[str, dict[str, int]] = {member.name: {} for member in Criticality}
+    for (reason, member), count in stats.refused.items():
+        refused[member.name][reason] = count
     return {
         "protection": name[:NAME_LETTERS_MAX],
-        "lanes": [_lane_row(lane) for lane in protection.lanes()],
-        "stress": {"level": level.name, "why": why},
+        "slots": stats.slots,
+        "found": stats.found,
+        "inflight": stats.gate.inflight,
+        "streams": stats.streams,
+        "background": stats.background,
+        "queued": stats.gate.queued,
+        "queued_bytes": stats.gate.queued_bytes,
+        "left_queue": stats.left_queue,
+        "waited_us": stats.waited_us,
+        "admitted": {member.name: count for member, count in stats.admitted.items()},
+        "refused": refused,
+        "level": stats.level.name,
         "degrade": [
             {**one._asdict(), "part": one.part[:NAME_LETTERS_MAX]}
-            for one in protection.degradation.states(level)
+            for one in protection.degradation.states(stats.level)
         ],
     }
-
-
-def _lane_row(lane: LaneStats) -> dict[str, object]:
-    refused: dict[str, dict[str, int]] = {member.name: {} for member in Criticality}
-    for (reason, member), count in lane.refused.items():
-        refused[member.name][reason] = count
-    admitted = {member.name: count for member, count in lane.admitted.items()}
-    return {**lane._asdict(), "admitted": admitted, "refused": refused}
 
 
 @final

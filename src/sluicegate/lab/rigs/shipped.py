@@ -5,8 +5,8 @@ up at its deadline while the engine goes on with it). It finds its places by its
 of more workers than it has places by default is said to it. Its callers have a quota that they
 never meet.
 
-*protect* is what `sluicegate.resilience` puts before an application, with as many places as there
-are workers, the one number that everybody sets. An answer that comes too late is an error, and its
+*protect* is what `sluicegate.resilience` puts before an application, with as many slots as there are
+workers, the one number that everybody sets. An answer that comes too late is an error, and its
 work is not taken back.
 
 Both are told which callers may claim to be CRITICAL: those of the critical kinds. What is left out
@@ -16,7 +16,6 @@ of either is the socket and the codec.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
@@ -40,8 +39,9 @@ from sluicegate.lab.rigs.server_chain import clamp
 from sluicegate.lab.scenario import TASKS, Candidate
 from sluicegate.lab.station_candidates import StationCandidate, policy_candidate
 from sluicegate.lab.world import World, run
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.resilience.overload_mark import OverloadMark
-from sluicegate.resilience.server.protection import Admitted, Protection
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import START_US
 
@@ -152,17 +152,19 @@ class ProtectedStation:
 
     async def admit(self, request: Request, clock: Clock) -> _ProtectedPermit | Decision:
         """Hand over what a door reads of a request."""
-        left_us = request.remaining_us(clock.now_us())
+        now_us = clock.now_us()
+        left_us = request.remaining_us(now_us)
         inside = self._protection.begin(
             request.operation,
+            now_us,
             left_us=-1 if left_us is None else left_us,
             criticality=request.criticality,
             caller=request.caller,
         )
-        admitted = await self._protection.admit(inside)
+        admitted = await self._protection.admit(inside, now_us)
         if isinstance(admitted, Decision):
             return admitted
-        return _ProtectedPermit(request, inside, admitted)
+        return _ProtectedPermit(self._protection, request, admitted)
 
     def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
         """What a door adds to a refusal."""
@@ -173,29 +175,29 @@ class ProtectedStation:
 class _ProtectedPermit:
     """What an admitted request holds, and what was measured of it."""
 
-    __slots__ = ("_admitted", "_inside", "_request")
+    __slots__ = ("_permit", "_protection", "_request")
 
-    def __init__(self, request: Request, inside: Request, admitted: Admitted) -> None:
+    def __init__(self, protection: Protection, request: Request, permit: GatePermit) -> None:
+        self._protection = protection
         self._request = request
-        self._inside = inside
-        self._admitted = admitted
+        self._permit = permit
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it, once."""
-        self._inside.measured = self._request.measured
-        return self._admitted.end(outcome)
+        self._permit.request.measured = self._request.measured
+        return self._protection.end(self._permit, outcome)
 
 
 def protected_station(
     world: World, slots: int, callers: Mapping[str, Criticality] = _NOBODY
 ) -> ProtectedStation:
-    """Return a protection with these slots, and these callers of their classes."""
+    """Return a protection with these slots (0: found), and these callers of their classes."""
     settings = Resilience(slots=slots, callers=callers)
     return ProtectedStation(Protection(settings, clock=world.clock, chance=world.chance("protect")))
 
 
 def protect(rig: Rig, world: World) -> ProtectedStation:
-    """Return what stands before an application."""
+    """Return what stands before an application whose slots are known."""
     return protected_station(world, rig.workers, clamp(rig).callers)
 
 

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.lab import kernel_mode, measures
 from sluicegate.lab.arrivals import Arrivals, OnOff, ParetoOnOff, Poisson
 from sluicegate.lab.baselines import TABLE
@@ -41,7 +40,6 @@ from sluicegate.lab.scenario import (
     Scenario,
 )
 from sluicegate.lab.station_candidates import StationCandidate, kernel_candidate, policy_candidate
-from sluicegate.lab.world import World
 
 MS: Final = 1_000
 SPAN_S: Final = 20
@@ -123,11 +121,6 @@ def curves(rig: Rig, ended: BurstsRun) -> Curves:
     return measures.curves(rig, ended.ledger)
 
 
-def without_allowance(rig: Rig, world: World) -> WaitingPolicy:
-    """Ours with its bounds as they are, whatever bursts leave idle."""
-    return shipped.protect(rig, world, burst_us_max=0)
-
-
 def candidate(play: StationCandidate) -> BurstsCandidate:
     """Keep the seed beside what a candidate of a station returns."""
     return Candidate(lambda rig, seed: BurstsRun(play.run(rig, seed), seed), play.mode)
@@ -141,12 +134,11 @@ SCENARIO: Final = Scenario(
     rigs=RIGS,
     candidates={
         **{name: candidate(each) for name, each in shipped.SHIPPED.items()},
-        "without-allowance": candidate(policy_candidate(without_allowance)),
         "queue-alone": candidate(policy_candidate(server_chain)),
         **{name: candidate(kernel_candidate(TABLE[name])) for name in (*PLAIN, "folly")},
     },
     ours="protect",
-    must_fail=("fifo", "folly", "without-allowance"),
+    must_fail=("fifo", "folly"),
     own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.95, cases=(TWICE,)),

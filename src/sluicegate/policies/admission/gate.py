@@ -80,7 +80,8 @@ class GateWaiter(Waiting):
         size: int,
     ) -> None:
         deadline_us = -1 if request.deadline_us is None else request.deadline_us
-        super().__init__(rank_of(request), request.caller, deadline_us, size)
+        # Without a caller's name, operations share the resource instead.
+        super().__init__(rank_of(request), request.caller or request.operation, deadline_us, size)
         self.request = request
         self.resource = resource
         self.future = future
@@ -90,7 +91,7 @@ class GateWaiter(Waiting):
 class GatePermit(BasePermit):
     """One slot."""
 
-    __slots__ = ("_gate", "_inflight", "_open", "request", "resource", "sent_us", "unit")
+    __slots__ = ("_gate", "_inflight", "is_open", "request", "resource", "sent_us", "unit")
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class GatePermit(BasePermit):
     ) -> None:
         self._gate = gate
         self._inflight = resource.inflight
-        self._open = True
+        self.is_open = True
         self.resource = resource
         self.request = request
         self.sent_us = now_us
@@ -110,9 +111,9 @@ class GatePermit(BasePermit):
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """Give the slot to the next unit."""
-        if not self._open:
+        if not self.is_open:
             return False
-        self._open = False
+        self.is_open = False
         self._gate.leave(self, self._inflight, outcome, now_us, spent)
         return True
 
@@ -185,9 +186,9 @@ class Gate(BasePromptPolicy):
     def admit_now(self, request: Request, now_us: int) -> GatePermit | Decision:
         """Take a slot, for a request that is `ready`."""
         resource = self.resource(request)
-        deadline_us = request.deadline_us
-        if deadline_us is not None and now_us + resource.need_us(request, now_us) > deadline_us:
-            self._too_late += 1
+        if request.deadline_us is not None and self._is_too_late(
+            request, resource.need_us(request, now_us), now_us
+        ):
             return self._refusal(DEADLINE)
         return self._start(resource, request, now_us, None)
 
@@ -209,8 +210,7 @@ class Gate(BasePromptPolicy):
             return self.admit_now(request, now_us)
         resource = self.resource(request)
         need_us = resource.need_us(request, now_us)
-        if request.deadline_us is not None and now_us + need_us > request.deadline_us:
-            self._too_late += 1
+        if self._is_too_late(request, need_us, now_us):
             return self._refusal(DEADLINE)
         loop = asyncio.get_running_loop()
         size = WAITER_BYTES + (0 if self._size_bytes is None else self._size_bytes(request))
@@ -260,7 +260,7 @@ class Gate(BasePromptPolicy):
     def record_hung_up(self, permit: GatePermit, now_us: int) -> None:
         """The caller of work in flight has hung up."""
         found = permit.resource.found
-        if found is not None and permit.request.deadline_us is None:
+        if permit.is_open and found is not None and permit.request.deadline_us is None:
             found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
 
     @property
@@ -315,6 +315,14 @@ class Gate(BasePromptPolicy):
             self._late_us,
             self._worked_us,
         )
+
+    def _is_too_late(self, request: Request, need_us: int, now_us: int) -> bool:
+        """Whether the request could not end in time if it started now; count it."""
+        deadline_us = request.deadline_us
+        if deadline_us is None or now_us + max(need_us, 1) <= deadline_us:
+            return False
+        self._too_late += 1
+        return True
 
     def _start(
         self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None

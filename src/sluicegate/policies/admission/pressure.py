@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate
 from sluicegate.policies.admission.resource import Resource
+from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.forms.pool import QueuePool
 
 _SHOWN_MAX: Final = 3
 
 
-class PressureLevel(IntEnum):
-    """What has to wait longer than the work takes."""
-
-    CALM = 0  # nothing
-    STRESSED = 1  # something
-    HARD = 2  # what is CRITICAL too
-
-
 class Pressure(NamedTuple):
     """One look at a gate."""
 
-    level: PressureLevel
+    level: OverloadLevel
     why: tuple[str, ...]
     ratio: float  # of the slowest resource: its usual time over its time now, at most 1
     slowest: str
@@ -43,7 +35,7 @@ def pressure_of(gate: Gate | None, pool: QueuePool | None, lag_us: int, now_us: 
     if gate is None:
         assert pool is not None  # one of them is there
         stats = pool.stats()
-        level = PressureLevel.STRESSED if stats.queued else PressureLevel.CALM
+        level = OverloadLevel.STRESSED if stats.queued else OverloadLevel.CALM
         why = ("requests are queued",) if stats.queued else ()
         return Pressure(
             level,
@@ -59,7 +51,7 @@ def pressure_of(gate: Gate | None, pool: QueuePool | None, lag_us: int, now_us: 
             0,
             lag_us,
         )
-    level, ratio, slowest, oldest_us = PressureLevel.CALM, 1.0, "", 0
+    level, ratio, slowest, oldest_us = OverloadLevel.CALM, 1.0, "", 0
     reasons: list[str] = []
     for resource in gate.resources.values():
         if resource.queue.waiting:
@@ -89,9 +81,9 @@ def pressure_of(gate: Gate | None, pool: QueuePool | None, lag_us: int, now_us: 
     )
 
 
-def _level_of(resource: Resource, now_us: int) -> PressureLevel:
+def _level_of(resource: Resource, now_us: int) -> OverloadLevel:
     critical_us = resource.queue.oldest_us(now_us, 2 * Criticality.CRITICAL)
-    return PressureLevel.HARD if critical_us > resource.mean_us else PressureLevel.STRESSED
+    return OverloadLevel.HARD if critical_us > resource.mean_us else OverloadLevel.STRESSED
 
 
 def _why(resource: Resource) -> str:

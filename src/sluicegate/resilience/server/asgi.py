@@ -2,47 +2,45 @@
 
     app = protect(app, Resilience())
 
-It is a plain ASGI callable, the outermost one. A request is given its deadline, waits for a place
-in the line of its endpoint, and runs with the context of `resilience/context.py`. A refusal is
-problem details with an overload mark where we are overloaded. Its endpoint is the name that
-`endpoint` gives a scope, or its path. WebSockets and lifespan pass as they are, and so does what
-`bypass` names. A claim that cannot be understood is answered with 400.
+It is a plain ASGI callable, the outermost one. A request is given its deadline, waits for a slot,
+and runs with the context of `resilience/context.py`. A refusal is problem details with an overload
+mark where we are overloaded. Its endpoint is the name that `endpoint` gives a scope, or its path.
+WebSockets and lifespan pass unchanged, and so does what `bypass` names. A claim that cannot be
+understood is answered with 400.
+
+    slot        from admission to the last byte of the response; of a stream, to its first message
+                (`hold_streams`: its last)
+    hang-up     leaves the queue at once (`inbox.py`); work that has begun goes on
+    background  what the application does after its response holds no slot
 
 A failure (5xx) of a request whose call to a backend ended with an overload hands that on with a
-mark. It says nothing of our own places, so a limit that is found learns nothing from it.
-
-A body is left in the server until there is a place: a request that waits weighs what that may have
-read of it, and a line that holds too much refuses with QUEUE_FULL.
-
-Who has hung up while it waited is served all the same. The time it has waited is what tells the
-queue that its line stands: with those passed over who had left after 100 ms, 0.01 of what could be
-done was answered in time at three times as much, and 0.88 is (four places of 40 ms under uvicorn).
-The next in line was always about to leave. A deadline says so before the work begins.
-
-A permit is held until the application returns, streamed bodies included.
+mark. It says nothing of our own slots, so a limit that is found learns nothing from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
-from sluicegate.doors.asgi import App, Message, RawFields, Scope, Send, respond
+from sluicegate.contracts.request import Request
+from sluicegate.doors.asgi import App, Message, RawFields, Receive, Scope, Send, respond
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.overload_mark import handed_on_fields
+from sluicegate.resilience.server.inbox import READ_BYTES, Inbox, InFlight, body_bytes
 from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
-_DIGITS_MAX = 20  # of a length; Python reads no number of thousands of digits
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_HELD_BYTES_MAX = 2 * READ_BYTES  # in the inbox, and in the server
 
 
 @final
@@ -60,54 +58,114 @@ class ProtectedApp:
         self.protection = protection
         self._caller = caller
         self._endpoint = endpoint
+        self._in_flight = InFlight()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request when it is its turn; pass everything else."""
         protection = self.protection
-        if scope["type"] != "http" or protection.bypasses(scope["path"]):
+        if scope["type"] != "http" or scope["path"] in protection.bypass:
             return await self.app(scope, receive, send)
         endpoint = scope["path"]
         if self._endpoint is not None:
             endpoint = self._endpoint(scope)
-            if protection.bypasses(endpoint):
+            if endpoint in protection.bypass:
                 return await self.app(scope, receive, send)
+        left, claimed = [], []
+        for name, value in scope["headers"]:
+            if name == DEADLINE_MS:
+                left.append(value)
+            elif name == CRITICALITY:
+                claimed.append(value)
         try:
-            left_us = left_us_of(_values(scope, DEADLINE_MS))
-            criticality = criticality_of(_values(scope, CRITICALITY))
+            left_us = left_us_of(left) if left else -1
+            criticality = criticality_of(claimed) if claimed else None
         except BadValue as error:
             return await _refuse_claim(error, send)
-        caller = "" if self._caller is None else self._caller(scope) or ""
+        now_us = protection.clock.now_us()
         request = protection.begin(
             endpoint,
+            now_us,
             left_us=left_us,
             criticality=criticality,
-            caller=caller,
+            caller="" if self._caller is None else self._caller(scope) or "",
         )
-        claimed_us = request.arrived_us + left_us if left_us >= 0 else None
-        head = scope["method"] == "HEAD"
-        admitted = await protection.admit(request, lambda: self._held_bytes(scope))
+        inbox: Inbox | None = None
+        admitted = protection.try_admit(request, now_us)
+        if admitted is None:
+            inbox = Inbox(scope, receive)
+            admitted = await self._wait(request, scope, inbox)
+            if admitted is None:
+                return None  # nobody is there to answer
         if isinstance(admitted, Decision):
-            mark = protection.mark_of(admitted, request)
-            raw = [] if mark is None else _raw(mark.http_fields())
-            return await respond(Judgement(admitted, ()), raw, send, "http", head=head)
-        served = protection.served(request)
-        token = set_served(served)
-        sender = _Sender(send, protection, served, claimed_us, head=head)
-        outcome = Outcome.IGNORE
+            return await self._refuse(admitted, request, scope, send)
+        claimed_us = request.arrived_us + left_us if left_us >= 0 else None
+        return await self._serve(scope, receive, send, inbox, admitted, claimed_us)
+
+    async def _wait(
+        self, request: Request, scope: Scope, inbox: Inbox
+    ) -> GatePermit | Decision | None:
+        """Return a slot or a refusal; None if the caller has hung up."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        inbox.hung_up = task.cancel
+        inbox.read_ahead()
+        size = body_bytes(scope)
+        held = _HELD_BYTES_MAX if size < 0 else min(size, _HELD_BYTES_MAX)
+        waiting = True
         try:
-            await self.app(scope, receive, sender.send)
-            outcome = sender.outcome
+            admitted = await self.protection.wait(request, held)
+            waiting = isinstance(admitted, Decision)
+            return admitted
+        except asyncio.CancelledError:
+            if inbox.gone and task.uncancel() <= cancelling:
+                return None
+            raise
+        finally:
+            inbox.hung_up = None
+            inbox.ahead = False
+            if waiting:
+                inbox.close()
+
+    async def _refuse(
+        self, decision: Decision, request: Request, scope: Scope, send: Send
+    ) -> None:
+        mark = self.protection.mark_of(decision, request)
+        raw = [] if mark is None else _raw(mark.http_fields())
+        head = scope["method"] == "HEAD"
+        await respond(Judgement(decision, ()), raw, send, "http", head=head)
+
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        inbox: Inbox | None,
+        permit: GatePermit,
+        claimed_us: int | None,
+    ) -> None:
+        """Let the application work."""
+        protection = self.protection
+        request = permit.request
+        if inbox is None and request.deadline_us is None and permit.resource.found is not None:
+            inbox = Inbox(scope, receive)
+        served = protection.served(request)
+        head = scope["method"] == "HEAD"
+        answer = _Answer(send, protection, served, permit, inbox, claimed_us, head)
+        if inbox is not None:
+            receive = inbox.receive
+            if request.deadline_us is None:
+                inbox.hung_up = answer.record_hung_up
+                self._in_flight.add(inbox)
+        token = set_served(served)
+        try:
+            await self.app(scope, receive, answer.send)
         except BaseException as error:
-            outcome = outcome_of(error) if served.overload_us < 0 else Outcome.IGNORE
+            answer.outcome = outcome_of(error) if served.overload_us < 0 else Outcome.IGNORE
             raise
         finally:
             reset_served(token)
-            admitted.end(outcome)
-
-    def _held_bytes(self, scope: Scope) -> int:
-        """What the server may have read of the body."""
-        ahead, size = self.protection.settings.read_ahead_bytes, _body_bytes(scope)
-        return ahead if size < 0 else min(size, ahead)
+            answer.close()
 
 
 def protect(
@@ -128,52 +186,128 @@ def protect(
 
 
 @final
-class _Sender:
-    """Passes messages on, and remembers the status.
+class _Answer:
+    """Passes an answer on, and gives the slot back.
 
     An answer that begins after the time its caller claimed becomes a 504. With its last message the
     deadline binds no more.
     """
 
-    __slots__ = ("_claimed_us", "_head", "_in_vain", "_protection", "_send", "_served", "status")
+    __slots__ = (
+        "_background",
+        "_claimed_us",
+        "_head",
+        "_in_vain",
+        "_inbox",
+        "_permit",
+        "_protection",
+        "_send",
+        "_served",
+        "_streams",
+        "outcome",
+    )
 
     def __init__(
         self,
         send: Send,
         protection: Protection,
         served: ServedRequest,
+        permit: GatePermit,
+        inbox: Inbox | None,
         claimed_us: int | None,
-        *,
         head: bool,
     ) -> None:
         self._send = send
-        self._served = served
-        self._head = head
         self._protection = protection
+        self._served = served
+        self._permit: GatePermit | None = permit
+        self._inbox = inbox
         self._claimed_us = claimed_us
-        self._in_vain = False
-        self.status = 0
+        self._head = head
+        self._in_vain = self._streams = self._background = False
+        self.outcome = Outcome.SUCCESS
 
-    @property
-    def outcome(self) -> Outcome:
-        if self.status not in _OVERLOADED:
-            return Outcome.SUCCESS
-        handed_on = self._served.overload_us >= 0 and not self._in_vain
-        return Outcome.IGNORE if handed_on else Outcome.DROPPED
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        kind = message["type"]
+        if kind == "http.response.start":
+            await self._start(message)
+        elif kind == "http.response.body" or kind == "http.response.zerocopysend":
+            if message.get("more_body", False):
+                if not self._in_vain:
+                    await self._send(message)
+                if not self._streams:
+                    self._stream()
+            else:
+                await self._finish(message)
+        elif kind == "http.response.pathsend":
+            await self._finish(message)
+        elif not self._in_vain:
+            await self._send(message)
 
-    def send(self, message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            if self._protection.is_in_vain(self._claimed_us):
-                self._in_vain = True
-                self.status = 504
-                judgement = Judgement(refusal(), ())
-                return respond(judgement, [], self._send, "http", head=self._head)
-            if self.status >= 500 and self._served.overload_us >= 0:
-                message = _handing_on(message, self._served.overload_us)
-        elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._served.release_deadline()
-        return _nothing() if self._in_vain else self._send(message)
+    def record_hung_up(self) -> None:
+        """The caller has hung up while this was worked on."""
+        if self._permit is not None:
+            self._protection.record_hung_up(self._permit)
+
+    def close(self) -> None:
+        """The application has returned."""
+        if self._permit is not None:
+            self._end()
+        if self._streams:
+            self._streams = False
+            self._protection.streams -= 1
+        if self._background:
+            self._protection.background -= 1
+        if self._inbox is not None:
+            self._inbox.close()
+
+    async def _start(self, message: Message) -> None:
+        status = message["status"]
+        served = self._served
+        if self._claimed_us is not None and self._protection.is_in_vain(self._claimed_us):
+            self._in_vain = True
+            self.outcome = Outcome.DROPPED
+            judgement = Judgement(refusal(), ())
+            await respond(judgement, [], self._send, "http", head=self._head)
+            return
+        if status >= 500:
+            if served.overload_us >= 0:
+                message = _handing_on(message, served.overload_us)
+            if status in _OVERLOADED:
+                self.outcome = Outcome.DROPPED if served.overload_us < 0 else Outcome.IGNORE
+        await self._send(message)
+
+    async def _finish(self, message: Message) -> None:
+        """Send the last message; what the application does from now on is background work."""
+        if self._background:
+            return await self._send(message)
+        if self._inbox is not None:
+            self._inbox.hung_up = None  # what ends now is no hang-up
+        if not self._in_vain:
+            await self._send(message)
+        self._served.deadline_us = None  # it would bind the background work
+        if self._permit is not None:
+            self._end()
+        if self._streams:
+            self._streams = False
+            self._protection.streams -= 1
+        self._background = True
+        self._protection.background += 1
+
+    def _stream(self) -> None:
+        """The first message of several was sent."""
+        self._streams = True
+        self._protection.streams += 1
+        if self._permit is not None and not self._protection.settings.hold_streams:
+            self._end()
+
+    def _end(self) -> None:
+        permit, self._permit = self._permit, None
+        if self._inbox is not None:
+            self._inbox.hung_up = None
+        if permit is not None:
+            self._protection.end(permit, self.outcome)
 
 
 def _handing_on(message: Message, after_us: int) -> Message:
@@ -182,24 +316,6 @@ def _handing_on(message: Message, after_us: int) -> Message:
     have = {name.lower() for name, _ in headers}
     headers += [pair for pair in _raw(handed_on_fields(after_us)) if pair[0] not in have]
     return {**message, "headers": headers}
-
-
-async def _nothing() -> None:
-    """Take a part of an answer that nobody waits for."""
-
-
-def _values(scope: Scope, name: bytes) -> Sequence[bytes]:
-    return [value for key, value in scope["headers"] if key == name]
-
-
-def _body_bytes(scope: Scope) -> int:
-    """How long the body is; -1 if there may be one whose length is not said."""
-    length = _values(scope, b"content-length")
-    if length:
-        return int(length[0]) if length[0].isdigit() and len(length[0]) <= _DIGITS_MAX else -1
-    if _values(scope, b"transfer-encoding") or scope["method"] in _WITH_BODY:
-        return -1
-    return 0
 
 
 def _raw(fields: Sequence[tuple[str, str]]) -> RawFields:

@@ -5,22 +5,24 @@
 
 The endpoint of a call is its full method name, its deadline that of `grpc-timeout`, and its claims
 are metadata with the names of `doors/claims.py`. A refusal ends with the status of its reason;
-where we are overloaded, the mark is in its trailers. Threads have no line (`protection.py` says
+where we are overloaded, the mark is in its trailers. Threads have no queue (`protection.py` says
 why), and the handlers of an asyncio server have one. What an asyncio server would run in threads of
-its own is not protected there: a line belongs to a loop.
+its own is not protected there: a queue belongs to a loop.
 
 grpcio has read a message, whole, before a handler is called: a call that waits weighs as many bytes
-as came, one that streams `read_ahead_bytes`, and a line that holds too much refuses with
-QUEUE_FULL. A thread that is refused lets go of its message at once.
+as arrived, and one that streams `STREAM_BYTES`. A thread that is rejected releases its message at
+once. grpcio cancels the handler of a caller that has hung up, so a call that waits leaves the queue.
 
 A call that fails after a backend of its own has said that it has too much hands that on in its
 trailers. What a handler returns after the time of its caller is not serialised.
 
-A permit is held until the handler has ended, streams included.
+A slot is held until the handler has ended; of an asyncio handler that streams its answer, until its
+first message (`hold_streams`: its last).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
@@ -41,10 +43,11 @@ from sluicegate.doors.interceptors import (
     handler_like,
     message_of,
 )
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import serve
 from sluicegate.resilience.overload_mark import HANDED_ON
-from sluicegate.resilience.server.protection import Admitted, Protection, protection_of
+from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 try:
@@ -54,6 +57,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 HEALTH: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
+STREAM_BYTES: Final = 65_536  # of a call that streams its request: the window of HTTP/2
 _NO_END_S: Final = 1e9
 _MESSAGE_BYTES: Final[ContextVar[int]] = ContextVar("message_bytes")
 _IN_VAIN: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, DEADLINE.sentence)
@@ -69,7 +73,7 @@ class _Door:
         self._caller = caller
 
     def bypasses(self, method: str) -> bool:
-        return method in HEALTH or self.protection.bypasses(method)
+        return method in HEALTH or method in self.protection.bypass
 
     def begin(self, method: str, context: Any) -> Request:
         """Return the call as a request; a claim that cannot be understood raises `BadValue`."""
@@ -79,6 +83,7 @@ class _Door:
         claims = [_raw(value) for key, value in metadata if key == name]
         return self.protection.begin(
             method,
+            self.protection.clock.now_us(),
             left_us=-1 if left_s is None else int(left_s * 1e6),
             left_now=True,  # the library's own threads read the socket, and count from there
             criticality=criticality_of(claims),
@@ -95,8 +100,8 @@ class _Door:
         return trailers, code_of(judgement), message_of(judgement)
 
     @contextmanager
-    def at_work(self, admitted: Admitted, request: Request, context: Any) -> Iterator[None]:
-        """Let the handler work with the request's context; what it holds ends with the block."""
+    def at_work(self, permit: GatePermit, request: Request, context: Any) -> Iterator[None]:
+        """Let the handler work with the request's context; its slot ends with the block."""
         outcome = Outcome.IGNORE
         served = self.protection.served(request)
         # An abort of an asyncio server is sent at once, so the trailers are set as soon as the
@@ -109,11 +114,32 @@ class _Door:
             if served.overload_us < 0:
                 outcome = _outcome_of(context)
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self.protection.record_hung_up(permit)
             if served.overload_us < 0:
                 outcome = Outcome.DROPPED if context.code() in _DROPPED else outcome_of(error)
             raise
         finally:
-            admitted.end(outcome)
+            self.protection.end(permit, outcome)
+
+    @contextmanager
+    def streaming(self, permit: GatePermit) -> Iterator[Callable[[], object]]:
+        """Count a stream, from its first message on; call what is given after each."""
+        protection = self.protection
+        began = False
+
+        def release() -> None:
+            nonlocal began
+            if not began:
+                began = True
+                protection.streams += 1
+                if not protection.settings.hold_streams:
+                    protection.end(permit, Outcome.SUCCESS)
+
+        try:
+            yield release
+        finally:
+            protection.streams -= began
 
 
 @final
@@ -146,7 +172,7 @@ class ProtectInterceptor(grpc.ServerInterceptor):
             except BadValue as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
-            admitted = door.protection.admit_now(request)
+            admitted = door.protection.admit_now(request, door.protection.clock.now_us())
             if isinstance(admitted, Decision):
                 trailers, code, text = door.refusal(admitted, request)
                 context.set_trailing_metadata(tuple(trailers))
@@ -194,14 +220,15 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             return handler
 
         def held_bytes() -> int:
-            return _MESSAGE_BYTES.get(door.protection.settings.read_ahead_bytes)
+            return _MESSAGE_BYTES.get(STREAM_BYTES)
 
-        async def enter(context: Any) -> tuple[Admitted, Request]:
+        async def enter(context: Any) -> tuple[GatePermit, Request]:
             try:
                 request = door.begin(method, context)
             except BadValue as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            admitted = await door.protection.admit(request, held_bytes)
+            now_us = door.protection.clock.now_us()
+            admitted = await door.protection.admit(request, now_us, held_bytes())
             if isinstance(admitted, Decision):
                 trailers, code, text = door.refusal(admitted, request)
                 context.set_trailing_metadata(tuple(trailers))
@@ -222,9 +249,11 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             with door.at_work(admitted, request, context):
                 answers = behaviour(message, context)
                 if hasattr(answers, "__aiter__"):
-                    async with aclosing(answers):  # with the request's context, and its place held
-                        async for answer in answers:
-                            yield answer
+                    with door.streaming(admitted) as release:
+                        async with aclosing(answers):
+                            async for answer in answers:
+                                yield answer
+                                release()
                 else:
                     await answers  # it writes to the context by itself
 

@@ -1,24 +1,29 @@
-"""LoopLag: what a request has waited in its socket, because the event loop was busy elsewhere.
+"""LoopLag: how late the event loop is.
 
 Nobody is notified when bytes reach a socket, so it is measured by a timer that should fire each
-`BEAT_US`. If it is overdue, whatever is begun now has waited at least that long since it was read.
-If it fired late, what was read in the same turn came at some instant of that time, half of it ago
-on average; it is begun within the next few turns, and after those the loop is on time again.
+`BEAT_US`. While it is overdue, what begins now has waited at least that long since it was read. If
+it fired late, what was read in the same turn arrived at some instant of that time, half of it ago
+on average; it begins within the next few turns.
 
-The timer runs while requests come, and ends once `IDLE_US` have passed without one.
+The loop is `late` from a delay of `LATE_US` until it has been on time for `CALM_BEATS` beats: the
+processor is the bottleneck then, and requests start one by one in the order of the queue. That
+takes longer than one beat because work that starts one by one delays each beat by one piece only.
 
-Cost: a comparison for each request, a timer each 5 ms. Bounds: one timer.
+The timer runs while requests arrive, and ends once `IDLE_US` have passed without one.
+
+Cost: a comparison for each request, a timer each 10 ms. Bounds: one timer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
 
-BEAT_US: Final = 5_000
+BEAT_US: Final = 10_000
+LATE_US: Final = 20_000
+CALM_BEATS: Final = 20
 IDLE_US: Final = 1_000_000
 _TURNS: Final = 3  # accept, read, begin
 _SECOND_US: Final = 1_000_000
@@ -26,29 +31,46 @@ _SECOND_US: Final = 1_000_000
 
 @final
 class LoopLag:
-    """Measures the loop that runs; `record` is given each reading of the timer."""
+    """Measures the loop that runs."""
 
-    __slots__ = ("_asked_us", "_clock", "_due_us", "_late_us", "_loop", "_record", "_turns")
+    __slots__ = ("_asked_us", "_calm", "_clock", "_due_us", "_late_us", "_loop", "_turns", "late")
 
-    def __init__(self, clock: Clock, record: Callable[[int, int], None]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._record = record
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_us = 0
-        self._late_us = 0  # of the last turn, while what was read in it is begun
+        self._late_us = 0  # of the last turn, while what was read in it begins
         self._turns = 0
         self._asked_us = 0
+        self._calm = 0  # beats until the loop counts as on time
+        self.late = False
 
     def waited_us(self, now_us: int) -> int:
-        """Return how long a request that is begun now has been here, roughly."""
+        """Return how long a request that begins now has been here, roughly."""
         self._asked_us = now_us
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # the first request, or the first after a pause or a loop
             self._loop = loop
             self._late_us = 0
+            self.late = False
             self._set(loop, now_us)
             return 0
-        return max(self._late_us // 2, now_us - self._due_us, 0)
+        overdue_us = now_us - self._due_us
+        if overdue_us > LATE_US:
+            self._set_late()
+        return max(self._late_us // 2, overdue_us, 0)
+
+    def is_late(self) -> bool:
+        """Whether the processor is the bottleneck."""
+        return self.late
+
+    def lag_us(self) -> int:
+        """Return how late the last turn was."""
+        return self._late_us
+
+    def _set_late(self) -> None:
+        self.late = True
+        self._calm = CALM_BEATS
 
     def _set(self, loop: asyncio.AbstractEventLoop, now_us: int) -> None:
         self._due_us = now_us + BEAT_US
@@ -60,9 +82,14 @@ class LoopLag:
         now_us = self._clock.now_us()
         if now_us - self._asked_us >= IDLE_US:
             self._loop = None
+            self.late = False
             return
-        late_us = max(now_us - self._due_us, 0)
-        self._record(late_us, now_us)
+        late_us = now_us - self._due_us
+        if late_us > LATE_US:
+            self._set_late()
+        elif self.late:
+            self._calm -= 1
+            self.late = self._calm > 0
         if late_us >= BEAT_US:
             self._late_us = late_us
             self._turns = _TURNS

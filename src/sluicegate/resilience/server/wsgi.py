@@ -2,9 +2,9 @@
 
     app.wsgi_app = protect(app.wsgi_app, Resilience())
 
-It is `resilience/server/asgi.py` without a line: a thread is admitted at once or refused. What that
-says of failures that are handed on and of answers that nobody waits for holds here too; the permit
-is held until the server closes what the application returned, streamed bodies included.
+It is `resilience/server/asgi.py` without a queue: a thread is admitted at once or rejected. What that
+says of failures that are handed on and of answers that nobody waits for holds here too. The slot is
+held until the server closes what the application returned, as the thread is.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, le
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies
 from sluicegate.doors.wsgi import Environ, WsgiArrival, status_line
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.protection import Admitted, Protection, protection_of
+from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ class ProtectedWsgiApp:
         protection = self.protection
         arrival = WsgiArrival(environ, _SOCKET_ONLY, None)
         path = arrival.path
-        if protection.bypasses(path):
+        if path in protection.bypass:
             return self.app(environ, start_response)
         endpoint = path
         if self._endpoint is not None:
             endpoint = self._endpoint(environ)
-            if protection.bypasses(endpoint):
+            if endpoint in protection.bypass:
                 return self.app(environ, start_response)
         try:
             left_us = left_us_of(_values(arrival, DEADLINE_MS))
@@ -75,14 +76,16 @@ class ProtectedWsgiApp:
             start_response(status_line(400), _head("text/plain", text))
             return _chunks(text, environ)
         caller = "" if self._caller is None else self._caller(environ) or ""
+        now_us = protection.clock.now_us()
         request = protection.begin(
             endpoint,
+            now_us,
             left_us=left_us,
             criticality=criticality,
             caller=caller,
         )
         claimed_us = request.arrived_us + left_us if left_us >= 0 else None
-        admitted = protection.admit_now(request)
+        admitted = protection.admit_now(request, now_us)
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
             fields = [] if mark is None else mark.http_fields()
@@ -111,20 +114,30 @@ def protect(
 class _Response:
     """The application's chunks; what is held ends with them, on the thread that began."""
 
-    __slots__ = ("_admitted", "_chunks", "_instead", "_iterator", "_outcome", "_served", "_token")
+    __slots__ = (
+        "_chunks",
+        "_instead",
+        "_iterator",
+        "_outcome",
+        "_permit",
+        "_protection",
+        "_served",
+        "_token",
+    )
 
     def __init__(
         self,
         door: ProtectedWsgiApp,
         environ: Environ,
         start_response: StartResponse,
-        admitted: Admitted,
+        permit: GatePermit,
         request: Request,
         claimed_us: int | None,
     ) -> None:
         protection = door.protection
         served = protection.served(request)
-        self._admitted = admitted
+        self._permit = permit
+        self._protection = protection
         self._served: ServedRequest = served
         self._token: Token[ServedRequest | None] = set_served(served)
         self._instead: list[bytes] | None = None  # of an answer that nobody waits for
@@ -197,7 +210,7 @@ class _Response:
         return outcome_of(error) if self._served.overload_us < 0 else Outcome.IGNORE
 
     def _end(self, outcome: Outcome) -> None:
-        if self._admitted.end(outcome):
+        if self._protection.end(self._permit, outcome):
             reset_served(self._token)
 
 

@@ -131,17 +131,13 @@ def queues(picture: FleetPicture) -> dict[str, str]:
 
 
 def _waiting(picture: FleetPicture) -> str:
-    """Of each queue who is at work and who waits, how long, and who is refused there."""
+    """Of each queue what is in flight, what waits and how long, and what is rejected there."""
     rows = [
         row(
             cell(escape_name(one.name), "name"),
-            number(f"{one.inflight:,} of {one.places:,}"),
+            number(f"{one.inflight:,} of {one.places:,}" if one.places else f"{one.inflight:,}"),
             number(f"{one.queued:,}" + (f" ({one.queued_bytes:,} B)" if one.queued_bytes else "")),
             number(span(one.delay_us)),
-            number(
-                "-" if one.refuses is None else "refuses" if one.refuses else "admits",
-                bad=bool(one.refuses),
-            ),
             cell(
                 escape_words(
                     ", ".join(f"{reason} {per_second(rate)}" for reason, rate in one.refused)
@@ -150,14 +146,14 @@ def _waiting(picture: FleetPicture) -> str:
             )
             if one.refused
             else cell("none"),
-            cell(escape_words(one.stress), "bad") if one.stress else cell("none"),
+            cell(escape_words(one.overload), "bad") if one.overload else cell("none"),
         )
         for one in picture.queues[:ROWS_MAX]
     ]
     if not rows:
         return quiet("None of these services has a queue: no dispatcher, no protected service.")
-    heads = ("at work, of places", "wait", "queue delay", "watermark")
-    return table(("queue",), heads, rows, ("refused, by reason", "stress"))
+    heads = ("in flight, of slots", "wait", "queue delay")
+    return table(("queue",), heads, rows, ("rejected, by reason", "overload"))
 
 
 def _breakers(picture: FleetPicture) -> str:
