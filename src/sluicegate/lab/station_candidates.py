@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sluicegate.lab import baselines, kernel_mode, task_mode
-from sluicegate.lab.baselines.partitions import partitions
 from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.kernel_mode import MakeQueue
 from sluicegate.lab.ledger import RunLedger
@@ -74,14 +73,12 @@ OURS: Final[Mapping[str, StationCandidate]] = {
 BASELINES: Final[Mapping[str, StationCandidate]] = {
     **{name: kernel_candidate(make_queue) for name, make_queue in baselines.TABLE.items()},
     "fifo-pool": policy_candidate(fifo_pool),
-    "partitions": policy_candidate(partitions),
 }
 # Where the load does not change, each baseline has time for its own windows.
 SETTLE_US: Final[Mapping[str, int]] = {
     "breakwater": 2_000_000,
     "cinnamon": 20_000_000,
     "dagor": 60_000_000,
-    "partitions": 10_000_000,
     "pid": 5_000_000,
     "topfull": 40_000_000,
 }

@@ -3,18 +3,14 @@
 In the engine and not in the store of quotas: that one may be without a disk or not be there at all,
 and what is known of tables belongs where the tables are. Two kinds of records, in a space of ours:
 
-    statistics      weights, latencies, sketches, key spans, and how long work usually takes, so
-                    that one that begins amid a slow-down knows that it is one; one record, which
-                    each dispatcher reads and writes with what it knows itself in it, so that all
-                    come to know of all
+    statistics      weights, latencies, sketches and key spans; one record, which each dispatcher
+                    reads, and writes with what it knows itself, so that all learn of all
     owed, a node    what its callers owe (`policies/estimate_error.py`); it is adopted by whoever
                     swaps it away once its node is gone, so that nobody owes twice or is let off
 
-What was usual is believed for `usual_us_max` since somebody last saw it.
-
 A record that cannot be read, or is of another version, counts as none. An engine that fails is
 asked again at the next turn; no request waits for any of this. Bounds: `sketches_max`,
-`partitions_max`, `baselines_max`, `callers_max` of a record.
+`partitions_max`, `callers_max` of a record.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from sluicegate.kernels.cost_model import Weights
 from sluicegate.kernels.key_span import KeySpanRow
 from sluicegate.policies.request_units import RequestUnits
 from sluicegate.policies.settings import check_ranges
-from sluicegate.policies.stress import BaselineKeeper, BaselineRow
 from sluicegate.policies.work_estimates import SketchRow
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
@@ -45,8 +40,6 @@ STATISTICS: Final = b"statistics"
 OWED: Final = b"owed"
 NODES_MAX: Final = 1_000
 SHOWN_MAX: Final = 100
-_BASELINE_US_MAX: Final = 3_600_000_000
-NOBODY: Final[Mapping[str, BaselineKeeper]] = {}
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError)
 
 
@@ -60,9 +53,7 @@ class CostRecordSettings:
     # Of a record: it is read and written in one turn of the loop.
     sketches_max: int = ranged(1_000, 0, 100_000)
     partitions_max: int = ranged(100, 0, 100_000)
-    baselines_max: int = ranged(1_000, 0, 100_000)
     callers_max: int = ranged(1_000, 0, 100_000)
-    usual_us_max: int = ranged(6 * 3_600_000_000, 0, 30 * 86_400_000_000)
 
     def __post_init__(self) -> None:
         check_ranges("cost_records", self)
@@ -79,7 +70,6 @@ class CostRecords:
         "_node",
         "_spans",
         "_units",
-        "_usual",
         "_written",
         "failures",
         "settings",
@@ -93,10 +83,8 @@ class CostRecords:
         clock: Clock,
         node: str,
         settings: CostRecordSettings | None = None,
-        usual: Mapping[str, BaselineKeeper] = NOBODY,
     ) -> None:
         self.settings = settings or CostRecordSettings()
-        self._usual = usual
         self.failures = 0
         self._units = units
         self._spans = spans
@@ -179,7 +167,6 @@ class CostRecords:
         if stored is not None and stored != self._written:
             now_us = self._clock.now_us()
             restore_statistics(stored, self._units, self._spans, now_us)
-            restore_baselines(stored, self._usual, now_us - self.settings.usual_us_max)
 
     async def _write(self, at_us: int) -> None:
         settings = self.settings
@@ -191,8 +178,6 @@ class CostRecords:
                 self._spans,
                 settings.sketches_max,
                 settings.partitions_max,
-                {name: one.baselines() for name, one in self._usual.items()},
-                settings.baselines_max,
             )
             changes.append(Change(SPACE, STATISTICS, b"", self._written))
         errors = self._units.errors
@@ -223,8 +208,6 @@ def statistics_of(
     spans: KeySpans,
     sketches_max: int,
     partitions_max: int,
-    usual: Mapping[str, list[BaselineRow]],
-    baselines_max: int,
 ) -> bytes:
     """Return the record of what has been learned."""
     estimates = units.estimates
@@ -238,10 +221,6 @@ def statistics_of(
                 [table, partition.hex(), one.first.hex(), one.last.hex(), one.rows, one.alphabets]
                 for table, partition, one in spans.save(partitions_max)
             ],
-            "usual": {
-                name: sorted(rows, key=lambda one: -one.learned_us)[:baselines_max]
-                for name, rows in usual.items()
-            },
         }
     )
 
@@ -264,22 +243,6 @@ def restore_statistics(stored: bytes, units: RequestUnits, spans: KeySpans, now_
         for table, partition, first, last, rows, alphabets in record["spans"]:
             row = KeySpanRow(bytes.fromhex(first), bytes.fromhex(last), rows, tuple(alphabets))
             spans.restore(table, bytes.fromhex(partition), row)
-    except _UNREADABLE:
-        return
-
-
-def restore_baselines(stored: bytes, usual: Mapping[str, BaselineKeeper], since_us: int) -> None:
-    """Begin with what a record says is usual, if somebody has seen it since then."""
-    try:
-        record: Any = json.loads(stored)
-        if record["v"] != VERSION:
-            return
-        for name, keeper in usual.items():
-            for shard, operation, baseline_us, learned_us in record.get("usual", {}).get(name, ()):
-                known = 0.0 < baseline_us < _BASELINE_US_MAX
-                if known and type(learned_us) is int and learned_us >= since_us:
-                    row = BaselineRow(str(shard), str(operation), float(baseline_us), learned_us)
-                    keeper.begin_with(row)
     except _UNREADABLE:
         return
 

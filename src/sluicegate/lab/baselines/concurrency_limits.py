@@ -30,7 +30,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.concurrency_limit import SampleWindow
+from sluicegate.lab.baselines.sample_window import SampleWindow
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.gates import GateRig
 
