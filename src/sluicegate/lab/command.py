@@ -59,6 +59,7 @@ VERBS: Final = (
     ),
     LabVerb("ycsb", "YCSB's mixes A to F against an engine or a dispatcher", "ycsb.command"),
     LabVerb("hunt", "look for a broken invariant with random faults", "hunt.command"),
+    LabVerb("zoo", "shapes of service and engine against baselines and an oracle", "zoo.command"),
 )
 
 
