@@ -168,7 +168,7 @@ def _quotas(shape: Shape, load: Sequence[Ask]) -> dict[str, int]:
         )
         for caller in range(kind.callers):
             per_s = counts[number, caller] * SECOND_US / shape.until_us / shape.dispatchers
-            need_ru = ceil(shape.quota * per_s * cost_ru)
+            need_ru = max(1, ceil(shape.quota * per_s * cost_ru))
             found[_caller(kind, caller)] = need_ru if shape.quota else QUOTA_RU
     return found
 

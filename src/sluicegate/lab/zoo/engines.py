@@ -141,8 +141,8 @@ def _fleets(draw: Draw) -> Iterator[Shape]:
 def _costs(draw: Draw) -> Iterator[Shape]:
     for name, of in (("BULK", Criticality.BULK), ("CRITICAL", Criticality.CRITICAL)):
         for load in (0.6, 1.6):
-            shape = draw.station(f"{load}x, {name} expensive", ms=40, load=load, patience=40)
-            work = Constant(round(draw.around(f"{name}/dear", 300)) * _MS)
+            shape = draw.station(f"{load}x, {name} expensive", ms=60, load=load, patience=40)
+            work = Constant(round(draw.around(f"{name}/dear", 400)) * _MS)
             shape = with_traffic(shape, of, name="multi", rows=20, work=work, share=0.06)
             yield replace(shape, overload=load > 1)
 

@@ -24,13 +24,19 @@ class Tuned(Protocol):
     """A tuned constant."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
     @property
-    def module(self) -> str: ...
+    def module(self) -> str:
+        """The module that holds it."""
+        ...
+
     @property
-    def attribute(self) -> str: ...
-    @property
-    def why(self) -> str: ...
+    def attribute(self) -> str:
+        """Its name there."""
+        ...
 
 
 class Row(NamedTuple):

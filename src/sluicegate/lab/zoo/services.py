@@ -63,7 +63,7 @@ def _carried(draw: Draw) -> Iterator[Shape]:
     yield at("rush", arrivals=by.steps((0, 0.4), (8, 1)), load=0.85, patience=20)
     yield at("short stall", load=0.5, incidents=slowed(10, 10.4, 0), patience=0)
     yield with_traffic(
-        at("two endpoints", load=0.6, patience=0, ms=20),
+        at("two endpoints", load=0.5, patience=0, ms=40),
         Criticality.BULK,
         name="report",
         work=Constant(400 * _MS),
@@ -104,7 +104,7 @@ def _overloaded(draw: Draw) -> Iterator[Shape]:
     yield at("2x, threads", slots=8, cores=1, gil=True, known=2, ms=15, load=2, patience=40)
     yield at("1.5x, cpu in the loop", slots=1, in_loop=True, known=0, ms=10, load=1.5, patience=50)
     yield with_traffic(
-        at("2x, two endpoints", load=2, ms=40, patience=30),
+        at("2x, two endpoints", load=1.2, ms=60, patience=30, overload=True),
         Criticality.BULK,
         name="report",
         work=Constant(400 * _MS),
