@@ -36,6 +36,7 @@ examples:
   sluicegate lab tune queue                      a sweep of settings, its frontier and its knee
   sluicegate lab replay requests.csv             a recorded trace against our chain and a baseline
   sluicegate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000
+  sluicegate lab zoo --jobs auto                 many shapes: never worse than no protection
 """
 
 

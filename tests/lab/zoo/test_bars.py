@@ -157,11 +157,20 @@ def test_command_must_not_be_below_its_best_column() -> None:
     assert "of best column" in missed(shape, as_product(found, "nothing"))
 
 
-@pytest.mark.parametrize(("name", "met"), [("oracle", True), ("nothing", False)])
-def test_median_over_all_shapes_is_judged(name: str, met: bool) -> None:
+@pytest.mark.parametrize(("name", "met"), [("oracle", 1), ("nothing", 0)])
+def test_median_over_all_shapes_is_judged(name: str, met: int) -> None:
     shape = station(2)
-    rows = judge(shape, as_product(outcomes(shape, *ALL), name))
-    assert [one.met for one in judge_all(rows)] == [met, met]
+    bars = judge_all(judge(shape, as_product(outcomes(shape, *ALL), name)))
+    found = {one.name: one.met for one in bars if one.name.startswith("of oracle")}
+    assert found == {"of oracle, median": met, "of oracle, 5th percentile": met}
+
+
+def test_bar_over_all_shapes_names_the_worst() -> None:
+    good, bad = station(0.7), replace(station(0.7), name="other")
+    rows = judge(good, as_product(outcomes(good, *ALL), "nothing"))
+    rows += judge(bad, played(bad, One))
+    (bar,) = [one for one in judge_all(rows) if one.name == "of nothing"]
+    assert (bar.where, bar.met, bar.shapes) == ("service: other", 1, 2)
 
 
 def test_finding_may_be_bounded_from_above() -> None:

@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.zoo.outcome import BUCKET_US, END_US, Outcome, total
-from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE, PRODUCT
+from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE, PRODUCT, key_of
 from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, Shape
 from sluicegate.lab.zoo.simple import SIMPLE
 
 NOTHING: Final = "nothing"
+OF_ORACLE: Final = "of oracle"
 CRITICAL: Final = "CRITICAL"
 SETTLED_US: Final = 10 * SECOND_US  # what a search has
 FLEET: Final = {1: 0.9, 4: 0.85, 16: 0.85, 64: 0.75}  # of the slow shard, by dispatchers
@@ -37,9 +38,14 @@ class Finding(NamedTuple):
     at_least: bool = True
 
     @property
+    def margin(self) -> float:
+        """How far on the good side of the target it is."""
+        return (self.value - self.target) * (1 if self.at_least else -1)
+
+    @property
     def met(self) -> bool:
         """Whether the target is reached."""
-        return self.value >= self.target if self.at_least else self.value <= self.target
+        return self.margin >= 0
 
 
 class Judged(NamedTuple):
@@ -94,22 +100,35 @@ def judge(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Judged]:
     return found
 
 
-def judge_all(judged: Sequence[Judged]) -> list[Finding]:
-    """Return the bars over all shapes: how near the oracle the product is in overload."""
+class Bar(NamedTuple):
+    """One bar over the shapes that it applies to."""
+
+    name: str
+    mode: str
+    worst: Finding
+    where: str  # the shape of the worst
+    met: int
+    shapes: int
+
+
+def judge_all(judged: Sequence[Judged]) -> list[Bar]:
+    """Return each bar over its shapes, and how near the oracle the product is in overload."""
+    rows: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
+    for row in judged:
+        for one in row.findings:
+            rows.setdefault((one.bar, row.mode), []).append((one, key_of(row.shape)))
     found = []
-    for mode in PRODUCT:
-        ratios = [
-            one.value
-            for row in judged
-            if row.mode == mode
-            for one in row.findings
-            if one.bar == "of oracle"
-        ]
-        if ratios:
-            found += [
-                Finding(f"of oracle, {mode}, median", quantile(ratios, 0.5), 0.99),
-                Finding(f"of oracle, {mode}, 5th percentile", quantile(ratios, 0.05), 0.90),
-            ]
+    for (name, mode), every in sorted(rows.items()):
+        if name == OF_ORACLE:
+            ratios = [one.value for one, _ in every]
+            for share, target in ((0.5, 0.99), (0.05, 0.90)):
+                one = Finding(name, quantile(ratios, share), target)
+                text = f"{name}, {'median' if share == 0.5 else '5th percentile'}"
+                found.append(Bar(text, mode, one, "", int(one.met), 1))
+            continue
+        worst, where = min(every, key=lambda pair: pair[0].margin)
+        met = sum(one.met for one, _ in every)
+        found.append(Bar(name, mode, worst, where, met, len(every)))
     return found
 
 
@@ -157,7 +176,7 @@ def _overload(
     useful, oracle = total(ours.useful_us, *window_us), outcomes[ORACLE]
     found = [
         Finding("of best simple", _over(useful, best_of(outcomes, window_us)[1]), 0.95),
-        Finding("of oracle", _over(useful, total(oracle.useful_us, *window_us)), -inf),
+        Finding(OF_ORACLE, _over(useful, total(oracle.useful_us, *window_us)), -inf),
     ]
     if CRITICAL in ours.offered and len(ours.offered) > 1:
         critical = ours.share(CRITICAL, *window_us) / max(oracle.share(CRITICAL, *window_us), 1e-9)

@@ -65,18 +65,18 @@ def run(arguments: Namespace) -> int:
     played = _play(plays, jobs)
     judged = [row for shape, one in zip(shapes, played, strict=True)
               for row in bars.judge(shape, one)]  # fmt: skip
-    findings = bars.judge_all(judged)
+    over_all = bars.judge_all(judged)
     if arguments.picture:
         _draw(judged, arguments.picture)
     if arguments.json:
-        write(f"{json.dumps(text.as_json(seed, judged, findings), indent=1)}\n")
+        write(f"{json.dumps(text.as_json(seed, judged, over_all), indent=1)}\n")
     else:
         limits = text.limit_rows(judged)
         write(f"seed {seed}; shares of the offered work\n")
         for line in [*text.shape_rows(judged), "", *(["LIMITS", *limits, ""] if limits else []),
-                     *text.bar_rows(findings), "", text.summary(judged, findings)]:  # fmt: skip
+                     *text.bar_rows(over_all), "", text.summary(judged, over_all)]:  # fmt: skip
             write(f"{line}\n")
-    met = all(one.met for one in findings) and not any(one.missed() for one in judged)
+    met = all(one.met == one.shapes for one in over_all)
     if arguments.sensitivity:
         from sluicegate.lab.zoo import sensitivity  # noqa: PLC0415 - as above
 

@@ -62,7 +62,7 @@ class Draw:
         name: str,
         *,
         slots: int = 8,
-        ms: float = 100,
+        ms: float = 150,
         load: float,
         law: OfMean = lambda mean: Constant(round(mean)),
         arrivals: AtRate = Poisson,

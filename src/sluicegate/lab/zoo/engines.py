@@ -12,7 +12,7 @@ from sluicegate.lab.zoo.draw import Draw, slowed, with_traffic
 from sluicegate.lab.zoo.shape import ENGINE, HANGUP, HIDDEN, SECOND_US, Cold, Shape
 
 _MS = 1_000
-_SLOTS = ((1, 12), (2, 25), (4, 50), (8, 80), (16, 150), (32, 300), (64, 600))
+_SLOTS = ((1, 18), (2, 35), (4, 70), (8, 130), (16, 250), (32, 450), (64, 800))
 
 
 def engines(seed: int) -> list[Shape]:
@@ -41,7 +41,7 @@ def _sizes(draw: Draw) -> Iterator[Shape]:
 def _patience(draw: Draw) -> Iterator[Shape]:
     for times in (2.3, 3, 5, 20):
         yield draw.station(f"2x, patience of {times} x", load=2, patience=times)
-    yield draw.station("2x, patience of 6 x, 32 slots", slots=32, ms=250, load=2, patience=6)
+    yield draw.station("2x, patience of 6 x, 32 slots", slots=32, ms=450, load=2, patience=6)
     yield draw.station("2x, hang-up after 5 x", load=2, patience=5, tells=HANGUP)
     yield draw.station("2x, hang-up after 12 x", load=2, patience=12, tells=HANGUP)
     yield draw.station("2x, no deadline", load=2, patience=0)
@@ -133,16 +133,16 @@ def _fleets(draw: Draw) -> Iterator[Shape]:
             overload=True,
         )
     for fleet in (4, 16, 64):
-        yield draw.station(f"{fleet} dispatchers", slots=16, ms=150, load=0.75, patience=15,
+        yield draw.station(f"{fleet} dispatchers", slots=16, ms=250, load=0.75, patience=15,
                            dispatchers=fleet)  # fmt: skip
-        yield draw.station(f"2x, {fleet} dispatchers", slots=16, ms=150, load=2, dispatchers=fleet)
+        yield draw.station(f"2x, {fleet} dispatchers", slots=16, ms=250, load=2, dispatchers=fleet)
 
 
 def _costs(draw: Draw) -> Iterator[Shape]:
     for name, of in (("BULK", Criticality.BULK), ("CRITICAL", Criticality.CRITICAL)):
         for load in (0.6, 1.6):
-            shape = draw.station(f"{load}x, {name} expensive", ms=60, load=load, patience=40)
-            work = Constant(round(draw.around(f"{name}/dear", 400)) * _MS)
+            shape = draw.station(f"{load}x, {name} expensive", ms=90, load=load, patience=40)
+            work = Constant(round(draw.around(f"{name}/dear", 600)) * _MS)
             shape = with_traffic(shape, of, name="multi", rows=20, work=work, share=0.06)
             yield replace(shape, overload=load > 1)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.zoo.bars import Finding, judge, judge_all
+from sluicegate.lab.zoo.bars import judge, judge_all
 from sluicegate.lab.zoo.play import PRODUCT, Change, Outcomes, Play, key_of
 
 CONSTANTS: Final = "sluicegate.policies.admission.constants"
@@ -110,8 +110,9 @@ def _missed(plays: Sequence[Play], played: Sequence[Outcomes]) -> set[str]:
     missed = {
         f"{key_of(row.shape)} ({row.mode}): {one.bar}" for row in judged for one in row.missed()
     }
-    over_all: list[Finding] = judge_all(judged)
-    return missed | {one.bar for one in over_all if not one.met}
+    return missed | {
+        f"{one.name} ({one.mode})" for one in judge_all(judged) if one.met < one.shapes
+    }
 
 
 def _product(play: Play) -> tuple[str, ...]:

@@ -77,12 +77,12 @@ def _overloaded(draw: Draw) -> Iterator[Shape]:
     yield at("1.3x", load=1.3, patience=20)
     yield at("2x", load=2)
     yield at("2x, one class", load=2, mix=by.ONE_CLASS)
-    yield at("4x, little patience", load=4, patience=3)
+    yield at("4x, little patience", load=4, ms=220, patience=3)
     yield at("2x, least patience", load=2, patience=2.3)
-    yield at("2x, 1 slot", slots=1, ms=12, load=2, patience=12)
-    yield at("2x, 64 slots", slots=64, ms=700, load=2, patience=5)
+    yield at("2x, 1 slot", slots=1, ms=18, load=2, patience=12)
+    yield at("2x, 64 slots", slots=64, ms=900, load=2, patience=5)
     yield at("2x, hang-up", load=2, tells=HANGUP, patience=8)
-    yield at("1.5x, hang-up", slots=4, ms=40, load=1.5, tells=HANGUP, patience=15)
+    yield at("1.5x, hang-up", slots=4, ms=60, load=1.5, tells=HANGUP, patience=15)
     yield at("2x, no deadline", load=2, patience=0)
     yield at("2x, bursts of 60", arrivals=by.bursts(60), load=2)
     yield at("1.5x, on/off", arrivals=by.on_off(400, 400), load=1.5)
@@ -102,9 +102,9 @@ def _overloaded(draw: Draw) -> Iterator[Shape]:
     yield at("2x, llm", slots=32, ms=6_000, load=2, patience=4, until_us=60 * SECOND_US,
              drain_us=40 * SECOND_US)  # fmt: skip
     yield at("2x, threads", slots=8, cores=1, gil=True, known=2, ms=15, load=2, patience=40)
-    yield at("1.5x, cpu in the loop", slots=1, in_loop=True, known=0, ms=10, load=1.5, patience=50)
+    yield at("1.5x, cpu in the loop", slots=1, in_loop=True, known=0, ms=15, load=1.5, patience=50)
     yield with_traffic(
-        at("2x, two endpoints", load=1.2, ms=60, patience=30, overload=True),
+        at("2x, two endpoints", load=1.2, ms=100, patience=30, overload=True),
         Criticality.BULK,
         name="report",
         work=Constant(400 * _MS),

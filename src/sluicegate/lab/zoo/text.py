@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Final
 
 from sluicegate.command_line.text import table
-from sluicegate.lab.zoo.bars import CRITICAL, Finding, Judged
+from sluicegate.lab.zoo.bars import CRITICAL, Bar, Finding, Judged
 from sluicegate.lab.zoo.outcome import total
 from sluicegate.lab.zoo.play import ORACLE, key_of
 
@@ -37,27 +37,31 @@ def limit_rows(judged: Sequence[Judged]) -> list[str]:
     return table((*HEAD[:-1], "reason"), rows) if rows else []
 
 
-def bar_rows(findings: Sequence[Finding]) -> list[str]:
+def bar_rows(bars: Sequence[Bar]) -> list[str]:
     """Return the bars over all shapes."""
     rows = [
-        (one.bar, _number(one.value), f"{one.target:g}", "met" if one.met else "MISSED")
-        for one in findings
+        (
+            one.name,
+            one.mode,
+            f"{one.worst.target:g}",
+            _number(one.worst.value),
+            f"{one.met} of {one.shapes}",
+            one.where,
+        )
+        for one in bars
     ]
-    return table(("over all shapes", "found", "target", "verdict"), rows)
+    return table(("bar", "limit", "target", "worst", "met", "worst in"), rows)
 
 
-def summary(judged: Sequence[Judged], findings: Sequence[Finding]) -> str:
-    """Return how many shapes miss a bar."""
+def summary(judged: Sequence[Judged], bars: Sequence[Bar]) -> str:
+    """Return how many shapes and bars are missed."""
     counted = [one for one in judged if not one.shape.limit]
-    missed = sum(bool(one.missed()) for one in counted)
-    over_all = sum(not one.met for one in findings)
-    return (
-        f"{len(counted) - missed} of {len(counted)} rows meet their bars, "
-        f"{len(findings) - over_all} of {len(findings)} bars over all shapes are met"
-    )
+    rows = sum(not one.missed() for one in counted)
+    met = sum(one.met == one.shapes for one in bars)
+    return f"{rows} of {len(counted)} rows and {met} of {len(bars)} bars are met"
 
 
-def as_json(seed: int, judged: Sequence[Judged], findings: Sequence[Finding]) -> dict[str, Any]:
+def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[str, Any]:
     """Return everything that was found."""
     return {
         "seed": seed,
@@ -78,7 +82,18 @@ def as_json(seed: int, judged: Sequence[Judged], findings: Sequence[Finding]) ->
             }
             for one in judged
         ],
-        "over_all": [_bar(finding) for finding in findings],
+        "bars": [
+            {
+                "bar": one.name,
+                "limit": one.mode,
+                "worst": _finite(one.worst.value),
+                "worst_in": one.where,
+                "target": one.worst.target,
+                "met": one.met,
+                "shapes": one.shapes,
+            }
+            for one in bars
+        ],
     }
 
 
