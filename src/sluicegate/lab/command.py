@@ -35,6 +35,7 @@ examples:
   sluicegate lab report --out lab-report         a page with plots
   sluicegate lab replay requests.csv             a recorded trace against our chain and a baseline
   sluicegate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000
+  sluicegate lab zoo --jobs auto                 many shapes: never worse than no protection
 """
 
 
@@ -56,6 +57,7 @@ VERBS: Final = (
         "drill", "test claims of the dispatcher on real processes and sockets", "drills.command"
     ),
     LabVerb("hunt", "look for a broken invariant with random faults", "hunt.command"),
+    LabVerb("zoo", "shapes of service and engine against baselines and an oracle", "zoo.command"),
 )
 
 

@@ -1,0 +1,133 @@
+"""Outcome: what became of the requests of a run, in tenths of a second by arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.zoo.shape import DEADLINE, Ask, Shape
+
+BUCKET_US: Final = 100_000
+END_US: Final = 1 << 60
+OPEN, SERVED, LATE, REFUSED, LEFT = range(5)
+
+
+@final
+class Record:
+    """What became of each request, as the run goes on."""
+
+    def __init__(self, shape: Shape, load: Sequence[Ask]) -> None:
+        self.shape = shape
+        self.load = load
+        self.fate = [OPEN] * len(load)
+        self.first_us = [0] * len(load)  # of the answer or the refusal
+        self.begun = [False] * len(load)  # the resource, or the application, was asked
+        self.health_us: list[int] = []
+
+    def answer(self, ask: Ask, at_us: int) -> None:
+        """Note the first byte of an answer."""
+        if self.fate[ask.number] == OPEN and not self.first_us[ask.number]:
+            self.first_us[ask.number] = at_us
+
+    def end(self, ask: Ask) -> None:
+        """Note the last byte of an answer."""
+        if self.fate[ask.number] == OPEN:
+            took_us = self.first_us[ask.number] - ask.at_us
+            in_time = took_us <= self.shape.traffic[ask.kind].patience_of()
+            self.fate[ask.number] = SERVED if in_time else LATE
+
+    def refuse(self, ask: Ask, at_us: int) -> None:
+        """Note a refusal; of a request that was in service it is a late answer."""
+        if self.fate[ask.number] == OPEN:
+            self.fate[ask.number] = LATE if self.begun[ask.number] else REFUSED
+            self.first_us[ask.number] = at_us
+
+    def leave(self, ask: Ask) -> bool:
+        """Note that the caller has hung up; return whether it had no answer yet."""
+        waits = self.fate[ask.number] == OPEN and not self.first_us[ask.number]
+        if waits:
+            self.fate[ask.number] = LEFT
+        return waits
+
+    def has_left(self, ask: Ask) -> bool:
+        """Return whether the caller has hung up."""
+        return self.fate[ask.number] == LEFT
+
+    def outcome(self) -> Outcome:
+        """Sum it up."""
+        found = Outcome(self.shape.until_us // BUCKET_US + 1)
+        waits_us, late_us, untold_us = [], [], []
+        refused = silent = 0
+        for ask in self.load:
+            kind, fate = self.shape.traffic[ask.kind], self.fate[ask.number]
+            served = fate == SERVED
+            found.count(ask, kind.criticality, served, ask.shard == self.shape.slow_shard)
+            took_us = self.first_us[ask.number] - ask.at_us
+            if served:
+                waits_us.append(took_us)
+            elif fate == REFUSED:
+                refused += 1
+                if kind.tells == DEADLINE and kind.patience_us:
+                    inevitable_us = max(kind.patience_us - kind.work.mean_us, 0)
+                    late_us.append(max(took_us - inevitable_us, 0))
+                elif kind.patience_us:
+                    untold_us.append(took_us / kind.patience_us)
+            elif not self.begun[ask.number]:
+                silent += 1
+        found.p99_us = quantile(waits_us, 0.99)
+        found.refusal_late_us = quantile(late_us, 0.99) if late_us else 0.0
+        found.refusal_patience = quantile(untold_us, 0.99) if untold_us else 0.0
+        found.refused, found.silent = refused, silent
+        found.health_us = max(self.health_us, default=0)
+        return found
+
+
+@final
+@dataclass(slots=True)
+class Outcome:
+    """The sums of a run; a list has an entry for each tenth of a second."""
+
+    buckets: int
+    offered_us: list[int] = field(default_factory=list)  # work
+    useful_us: list[int] = field(default_factory=list)  # work of what was answered in time
+    slow_us: list[int] = field(default_factory=list)  # the same of the slow shard
+    offered: dict[str, list[int]] = field(default_factory=dict)  # requests, by class
+    served: dict[str, list[int]] = field(default_factory=dict)
+    p99_us: float = inf
+    refused: int = 0
+    silent: int = 0  # unserved, and never told
+    refusal_late_us: float = 0.0  # p99, after the instant at which the refusal was inevitable
+    refusal_patience: float = 0.0  # p99, as a share of the patience of callers that told none
+    health_us: int = 0
+
+    def __post_init__(self) -> None:
+        self.offered_us, self.useful_us, self.slow_us = ([0] * self.buckets for _ in range(3))
+
+    def count(self, ask: Ask, of: Criticality, served: bool, slow: bool) -> None:
+        """Count one request; those of the slow shard also as a class of their own."""
+        bucket = ask.at_us // BUCKET_US
+        self.offered_us[bucket] += ask.work_us
+        self.useful_us[bucket] += ask.work_us * served
+        self.slow_us[bucket] += ask.work_us * served * slow
+        for name in (of.name, f"slow {of.name}") if slow else (of.name,):
+            if name not in self.offered:
+                self.offered[name], self.served[name] = ([0] * self.buckets for _ in range(2))
+            self.offered[name][bucket] += 1
+            self.served[name][bucket] += served
+
+    def share(self, of: str = "", from_us: int = 0, to_us: int = END_US) -> float:
+        """Return the served share of a class, or of all; 1 if nothing arrived."""
+        names = [of] if of else [name for name in self.offered if not name.startswith("slow")]
+        none: list[int] = []
+        offered = sum(total(self.offered.get(name, none), from_us, to_us) for name in names)
+        served = sum(total(self.served.get(name, none), from_us, to_us) for name in names)
+        return served / offered if offered else 1.0
+
+
+def total(counts: Sequence[int], from_us: int = 0, to_us: int = END_US) -> int:
+    """Return the sum of the tenths of a second between two instants."""
+    return sum(counts[from_us // BUCKET_US : to_us // BUCKET_US])
