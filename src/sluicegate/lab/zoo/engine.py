@@ -34,9 +34,7 @@ def settings_of(shape: Shape, known: bool) -> KvSettings:
     """Return the settings of a dispatcher: the defaults, and the slots where they are known."""
     if not known or not shape.known:
         return KvSettings()
-    return KvSettings(
-        places=shape.known * shape.resources, shard_places=shape.known, find_places=False
-    )
+    return KvSettings(slots=max(1, shape.known // shape.dispatchers))
 
 
 def join(chains: Sequence[PolicyChain], world: World) -> None:
@@ -83,15 +81,8 @@ class _Fleet:
         chance = self._world.chance(f"dispatcher/{number}")
         quotas = Quotas(settings, 0, self._world.clock, chance)
         quotas.set_quotas(quotas_ru)
-        several = self._shape.resources > 1
-        shard_places = settings.shard_places or max(1, settings.places // (1 + several))
         chain = PolicyChain(
-            settings,
-            chance,
-            CallerUsage(),
-            budget=quotas.spent_from,
-            weights=default_weights(),
-            shard_places=shard_places,
+            settings, CallerUsage(), budget=quotas.spent_from, weights=default_weights()
         )
         chain.replace_classes(
             {

@@ -18,7 +18,6 @@ from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import LOOP_IO_US, burn, make_resources, starve
 from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, Ask, Shape, Traffic
-from sluicegate.policies.queue.queue import QueueSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
@@ -39,11 +38,7 @@ def settings_of(shape: Shape, known: bool) -> Resilience:
     }
     if not known or not shape.known:
         return Resilience(callers=callers)
-    return Resilience(
-        callers=callers,
-        queue=QueueSettings(name="queue", places=shape.known),
-        heavy_queue=QueueSettings(name="heavy_queue", places=shape.known),
-    )
+    return Resilience(callers=callers, slots=shape.known)
 
 
 def play_service(
