@@ -50,8 +50,6 @@ def resilient(
 
             return cast("F", call)
 
-        client.refuse_hedges(f"the plain function {name}")
-
         @functools.wraps(function)
         def call_now(*args: Any, **kwargs: Any) -> Any:
             def attempt(_: Call) -> CallResult[Any]:
