@@ -290,9 +290,11 @@ class Call:
             self._throttle = None
 
 
-@final
 class ResilientClient:
-    """The parts, and how a call goes through them; `hosts` are those of one service."""
+    """The parts, and how a call goes through them; `hosts` are those of one service.
+
+    `client.py` has the form of it that users make, with settings in seconds.
+    """
 
     __slots__ = (
         "_changes",
@@ -392,7 +394,7 @@ class ResilientClient:
     ) -> CallResult[T]:
         """Return the result of the last attempt; `work` is called for each with the call.
 
-        Two attempts run at once only if hedging is set. `errors` go before the client's own.
+        Two attempts run at once only if hedging is set. `errors` replace the client's own.
         """
         hedge = self.hedge if idempotent and repeatable and not BYPASS.attempts else None
         rules = self.errors if errors is None else errors

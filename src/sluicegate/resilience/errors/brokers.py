@@ -26,7 +26,7 @@ def _kafka(error: Any) -> Found:
 
 
 def _librdkafka(error: Any) -> Found:
-    inner = error.args[0] if error.args else None
+    inner: Any = error.args[0] if error.args else None
     code = inner.code() if hasattr(inner, "code") else 0
     if code in _KAFKA_UNREACHED:
         return CallResult(UNREACHED, error=error, unproven=True)

@@ -69,6 +69,13 @@ def _connect_error(error: Any) -> Found:
     return CallResult(UNREACHED, error=error)
 
 
+def _aiohttp_status(error: Any) -> Found:
+    """A status that was raised; a reply that is no HTTP has an invented one, and a cause."""
+    if type(error.__cause__).__module__ == "aiohttp.http_exceptions":
+        return CallResult(FAILED, error=error)
+    return by_response(error)
+
+
 def _grpc(error: Any) -> Found:
     """The status of a call; a channel that is closed, or a bad message, has none."""
     code = getattr(error, "code", None)
@@ -184,7 +191,7 @@ HTTP: Final[dict[str, Verdict]] = {
         ClientConnectorError=_connect_error,
         ConnectionTimeoutError=UNREACHED,
         ServerTimeoutError=TIMED_OUT,
-        ClientResponseError=by_response,
+        ClientResponseError=_aiohttp_status,
         ClientConnectionError=FAILED,
         ClientPayloadError=FAILED,
         InvalidURL=None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
@@ -111,15 +111,20 @@ class ErrorRules:
         return found
 
 
-KNOWN_ERRORS: Final = ErrorRules()
-
-
 def _predicate(field: str, match: ErrorMatch) -> Callable[[Exception], bool] | None:
     if match == ():
         return None
-    types = match if isinstance(match, tuple) else (match,)
+    types: tuple[Any, ...] = match if isinstance(match, tuple) else (match,)
     if all(isinstance(one, type) and issubclass(one, Exception) for one in types):
         return lambda error: isinstance(error, types)
     if isinstance(match, type | tuple) or not callable(match):
         raise BadValue(field, match, "give an exception class, a tuple of them, or a function")
     return match
+
+
+KNOWN_ERRORS: Final = ErrorRules()
+
+
+def rules_of(on: ErrorMatch, ignore: ErrorMatch) -> ErrorRules | None:
+    """Return the rules of one call; None if neither is given."""
+    return None if on == () and ignore == () else ErrorRules(on, ignore)
