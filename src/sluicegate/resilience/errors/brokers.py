@@ -72,7 +72,7 @@ BROKERS: Final[dict[str, Verdict]] = {
         "pika.exceptions",
         ProbableAuthenticationError=REJECTED,
         ProbableAccessDeniedError=REJECTED,
-        IncompatibleProtocolError=REJECTED,
+        IncompatibleProtocolError=FAILED,  # how an early end of the connection is told
         ConnectionBlockedTimeout=overloaded,
         AMQPConnectionError=_pika,
         NackError=FAILED,
@@ -83,7 +83,7 @@ BROKERS: Final[dict[str, Verdict]] = {
     **named(
         "aiormq.exceptions",
         ConnectionClosed=FAILED,
-        IncompatibleProtocolError=REJECTED,
+        IncompatibleProtocolError=FAILED,  # how an early end of the connection is told
         ProbableAuthenticationError=REJECTED,
         AMQPConnectionError=_pika,
         ChannelInvalidStateError=FAILED,
