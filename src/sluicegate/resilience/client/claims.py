@@ -12,8 +12,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
-from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, LEFT_MS_MAX
-from sluicegate.resilience.client.calls import Call
+from sluicegate.contracts.request import Request, make_request
+from sluicegate.doors.claims import (
+    CRITICALITY,
+    DEADLINE_MS,
+    LEFT_MS_MAX,
+    criticality_of,
+    left_us_of,
+)
+from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.http_results import FieldValues
 from sluicegate.resilience.context import served_request
 
 CRITICALITY_FIELD: Final = CRITICALITY.decode("ascii")
@@ -42,3 +50,28 @@ def class_claims(criticality: Criticality) -> Sequence[tuple[str, str]]:
     if criticality is DEFAULT_CRITICALITY:
         return NO_CLAIMS
     return ((CRITICALITY_FIELD, criticality.name.lower().replace("_", "-")),)
+
+
+def request_of(
+    client: ResilientClient,
+    method: str,
+    host: str,
+    port: int | str,
+    path: str,
+    values: FieldValues,
+) -> Request:
+    """Return what the policies judge by: the backend is host and port, the operation the method.
+
+    Claims of the request itself bind it; one that cannot be understood raises `BadValue`.
+    """
+    return make_request(
+        path,
+        shard=f"{host}:{port}",
+        operation=method,
+        criticality=class_of(criticality_of(_raw(values(CRITICALITY_FIELD)))),
+        deadline_us=client.deadline_us(left_us_of(_raw(values(DEADLINE_FIELD)))),
+    )
+
+
+def _raw(values: Sequence[str]) -> list[bytes]:
+    return [value.encode("latin-1", "replace") for value in values]

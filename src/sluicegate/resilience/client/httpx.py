@@ -18,13 +18,13 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult
 from sluicegate.resilience.client.calls import Call, ResilientClient
-from sluicegate.resilience.client.claims import claims_of
+from sluicegate.resilience.client.claims import claims_of, request_of
+from sluicegate.resilience.client.heads import Heads
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
-    request_of,
     result_of_response,
 )
 from sluicegate.resilience.client.httpx_pool import ClosedForSure, LostConnections
@@ -35,12 +35,10 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "httpx", "httpx") from None
 
-_UNSENDABLE: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 _TOO_LATE: Final = "the time of the attempt is over"
 # The parts of an attempt that its steps may take. A connection of the last tenth comes too late for
 # an answer, and the timer of the whole does not know that nothing was sent.
 _LIMITS: Final = {"connect": 0.9, "read": 1.0, "write": 1.0, "pool": 0.9}
-_NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @final
@@ -48,42 +46,36 @@ class ResilientTransport(httpx.BaseTransport):
     """For `httpx.Client`."""
 
     def __init__(self, client: ResilientClient, inner: httpx.BaseTransport | None = None) -> None:
-        client.refuse_hedges("httpx.Client")
         self._client = client
         self._inner = httpx.HTTPTransport() if inner is None else inner
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
-        last: httpx.Response | None = None
+        heads: Heads[httpx.Response] = Heads()
 
         def attempt(call: Call) -> CallResult[httpx.Response]:
-            nonlocal last
-            if last is not None:
-                last.close()
-                last = None
+            if not call.is_hedge:
+                heads.close()
             own = _attempt_of(request, call)
-            try:
-                last = self._inner.handle_request(own)
-            except _UNSENDABLE:
-                raise
-            except httpx.TransportError as error:
-                return _result_of_error(error)
+            head = self._inner.handle_request(own)
+            heads.add(head)
             _release_limits(own, request)
-            return _result_of(last)
+            return _result_of(head)
 
         idempotent, repeatable = _safety(request)
+        answer: httpx.Response | None = None
         try:
-            result = self._client.call_now(
-                attempt,
-                _request_of(self._client, request),
-                idempotent=idempotent,
-                repeatable=repeatable,
+            answer = answer_of(
+                self._client.call_now(
+                    attempt,
+                    _request_of(self._client, request),
+                    idempotent=idempotent,
+                    repeatable=repeatable,
+                )
             )
-        except BaseException:
-            if last is not None:
-                last.close()
-            raise
-        return answer_of(result)
+            return answer
+        finally:
+            heads.end(answer)
 
     def close(self) -> None:
         """Close the transport below."""
@@ -111,11 +103,9 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
             own = _attempt_of(request, call)
             try:
                 head = await self._inner.handle_async_request(own)
-            except BaseException as error:
+            except BaseException:
                 self._lost.reclaim()
-                if isinstance(error, _UNSENDABLE) or not isinstance(error, httpx.TransportError):
-                    raise
-                return _result_of_error(error)
+                raise
             head.stream = ClosedForSure(cast("httpx.AsyncByteStream", head.stream))
             heads.append(head)
             _release_limits(own, request)
@@ -158,15 +148,6 @@ async def _close_all(heads: list[httpx.Response], but: httpx.Response | None = N
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
     return result_of_response(response, response.status_code, response.headers.get_list)
-
-
-def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:
-    kind = ResultKind.FAILED
-    if isinstance(error, _NOT_REACHED):
-        kind = ResultKind.UNREACHED
-    elif isinstance(error, httpx.TimeoutException):
-        kind = ResultKind.TIMED_OUT
-    return CallResult(kind, error=error)
 
 
 def _request_of(client: ResilientClient, request: httpx.Request) -> Request:
