@@ -358,7 +358,8 @@ class KvApp(App[KvSettings]):
         if unusable:
             return super().not_ready() or unusable
         engine = self.engine_watch.stats()
-        if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
+        failing = engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US
+        if failing and not self._serves_some_shards():
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
         return super().not_ready() or self.still.why() or self.quotas.not_counted()
 
@@ -430,6 +431,13 @@ class KvApp(App[KvSettings]):
         )
 
     # Inside.
+
+    def _serves_some_shards(self) -> bool:
+        """Whether only some shards of the engine fail: the rows of the others are still served."""
+        if self.catalogue.most_shards_answer():
+            return True
+        quiet_us = self.clock.now_us() - self.engine_watch.answered_us
+        return len(shards_of(self.engine)) > 1 and quiet_us < _FAILING_US
 
     def _make_store_watch(self) -> StoreWatch | None:
         """The watch over the store, which all who use it notify; None if there is no store."""
