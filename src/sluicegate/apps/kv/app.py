@@ -90,6 +90,9 @@ START_TRIES: Final = 30  # one a second
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
 PART_BYTES_MAX: Final = 8 << 20
 COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
+COMMAND_PART_BYTES: Final = (
+    256  # of memory for a part, beside its text: 190 with its row and change
+)
 REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
 HOT_SHOWN: Final = 20  # keys on the board
@@ -564,6 +567,7 @@ def _resp_settings(settings: KvSettings) -> RespSettings:
     bulk = max(settings.value_bytes_max, PART_BYTES_MAX)
     command = max(settings.message_bytes_max, bulk) + COMMAND_BYTES_BESIDE
     return RespSettings(
+        parts_max=command // COMMAND_PART_BYTES,
         command_bytes_max=command,
         bulk_bytes_max=bulk,
         unread_bytes_max=2 * command,
