@@ -134,7 +134,12 @@ def flat(words: Any) -> Words:
 def is_newer(words: Words) -> bool:
     """What Redis before 7 does not know (conditions of EXPIRE), or answers otherwise."""
     conditional = "EXPIRE" in words[0].upper() and len(words) > 3
-    return conditional or words[0].upper().endswith("EXPIRETIME") or words[0] == "WATCH" or words[-1] == str(-(1 << 63))
+    return (
+        conditional
+        or words[0].upper().endswith("EXPIRETIME")
+        or words[0] == "WATCH"
+        or words[-1] == str(-(1 << 63))
+    )
 
 
 def old_and_absent(words: Words) -> bool:
@@ -243,9 +248,7 @@ in_one_partition = st.one_of(
     st.tuples(anyway(["GET", "STRLEN", "TYPE", "TTL", "PERSIST", "GETDEL", "INCR", "DECR"]), row),
     st.tuples(anyway(["MGET", "EXISTS", "DEL", "UNLINK"]), st.lists(row, min_size=1, max_size=4)),
     st.tuples(st.just("SET"), row, value, st.lists(option, max_size=2)),
-    st.tuples(
-        anyway(["MSET", "MSETNX"]), st.lists(st.tuples(row, value), min_size=1, max_size=4)
-    ),
+    st.tuples(anyway(["MSET", "MSETNX"]), st.lists(st.tuples(row, value), min_size=1, max_size=4)),
     st.tuples(anyway(["EXPIRETIME", "PEXPIRETIME"]), row),
     st.tuples(st.just("EXPIREAT"), row, anyway([str(FAR_S), str(FAR_S + 9), "1"]), condition),
     st.tuples(anyway(["INCRBY", "DECRBY"]), row, amount),
