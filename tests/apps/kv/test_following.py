@@ -33,8 +33,8 @@ def admitted(client: redis.Redis, count: int) -> int:
     return done
 
 
-def test_120000_named_callers_need_no_setting(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(120_000)]
+def test_20000_named_callers_need_no_setting(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(20_000)]
     callers = {"quotas": dict.fromkeys(names, "5/s"), "names": dict.fromkeys(names, "BULK")}
     path = tmp_path / "rules.json"
     path.write_text(json.dumps({"version": 1, "rules": [], "callers": callers}))
