@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 TESTS = Path(__file__).parent
-# Calls that raise if the result is wrong: pytest's, and functions named for what they check.
+# Calls that raise if the result is wrong: those of pytest, and functions with a name of a check.
 CHECKING = re.compile(r"_?(assert|check|expect)|raises$|warns$|fail$")
 
 

@@ -163,7 +163,7 @@ _DOLLAR: Final = 36
 _MINUS: Final = 45
 _LENGTH_DIGITS_MAX: Final = 10
 _LONG_BYTES: Final = 65_536  # a shorter word is copied once more with each read; that is cheaper
-# What Redis takes at most: of more than that, not even the end is awaited.
+# The bounds of Redis itself. Beyond them a command is a protocol error.
 _REDIS_PARTS_MAX: Final = 1 << 20
 _REDIS_BULK_BYTES_MAX: Final = 512 << 20
 _HEX: Final = b"0123456789abcdefABCDEF"
@@ -225,8 +225,8 @@ class CommandReader:
         self._parts: list[bytes] = []
         self._gathered = bytearray()  # of a long word, and no command is behind it yet
         self._missing = 0  # bytes until it is whole; 0 if none is gathered
-        self._oversized = ""  # why the command under way is not kept
-        self._skipped = 0  # bytes of its part under way that have not come
+        self._oversized = ""  # why the unfinished command is not kept
+        self._skipped = 0  # bytes of its unfinished part that have not arrived
 
     @property
     def unread(self) -> int:
@@ -334,7 +334,7 @@ class CommandReader:
                 return self._parts
 
     def _drop(self, wanted: int) -> None:
-        """Keep nothing of the command under way; raises `WireError` without `skips`."""
+        """Discard the unfinished command; raise `WireError` without `skips`."""
         why = f"a command is {self.command_bytes_max} bytes at most"
         if not self.skips:
             raise WireError(f"Protocol error: {why}")

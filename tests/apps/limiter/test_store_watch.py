@@ -142,7 +142,7 @@ def test_failures_without_answers_make_store_down() -> None:
     store = Store()
     assert store.second(900) == "ok"
     assert store.second(failed=3) == "down"
-    assert store.second() == "down"  # nobody asks
+    assert store.second() == "down"  # without calls
     assert store.second(900) == "ok"
 
 

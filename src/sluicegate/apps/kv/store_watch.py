@@ -43,7 +43,7 @@ class StoreWatch:
         self._meanwhile = meanwhile
         self._silent: set[str] = set()  # those that were not answered the last time
         self.down = False
-        self.answered_us = 0  # the last answer to anybody while it is down
+        self.answered_us = 0  # the last answer while it is down
         self._losses = self._failed_us = self._since_us = 0
         self._why = ""
 

@@ -10,8 +10,8 @@ the settings say, whatever it sends.
 
 The first thing that is not RESP gets an error and ends the connection, when the replies before it
 are out. A command beyond the bounds gets an error alone, if its client has an identity. Where a
-table's commands must keep their order, one that may not run yet is kept back, and what is behind it
-stays unread.
+table's commands must keep their order, a command that may not run yet is kept back, and the bytes
+behind it stay unread.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _left(at_us: int, row: Row | None, unit_us: int) -> bytes:
 
 
 def expire_time(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
-    """EXPIRETIME key: the instant in seconds since 1970; -1 for ever, -2 nothing there."""
+    """EXPIRETIME key: the instant in seconds since 1970; -1 without one, -2 without a value."""
     return _end(session, parts[1], _S)
 
 
