@@ -97,11 +97,12 @@ def test_one_who_fills_and_never_ends_is_given_up() -> None:
 
 
 def test_waking_the_task_of_a_loop_that_has_ended_harms_nobody() -> None:
-    async def stand() -> TaskTicket:
-        return TaskTicket()
+    async def stand() -> tuple[TaskTicket, asyncio.AbstractEventLoop]:
+        return TaskTicket(), asyncio.get_running_loop()
 
-    ticket = asyncio.run(stand())
+    ticket, loop = asyncio.run(stand())
     ticket.wake()
+    assert loop.is_closed()
 
 
 def test_idle_blocks_go_back_in_a_second_loop_as_in_the_first(

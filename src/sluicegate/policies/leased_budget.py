@@ -36,8 +36,9 @@ forms `shares` and `live` up to `kept_epochs` of quota are kept unspent.
 It has two faces. `RequestUnits` charges it as a `Budget`, at a price and settled afterwards. As a
 policy of its own, `admit` charges `request.cost_ru` and gives it back if the request is unwound.
 
-Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bound:
-`callers_max`; callers beyond share one account. One without demand is soon forgotten.
+Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bounds:
+`callers_max` accounts, of 340 bytes each, and those of named callers; other callers beyond share
+one account. One without demand is soon forgotten. `NAMED_MAX` quotas, of 21 bytes each.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ LIVE: Final = "live"
 FORMS: Final = (LEASES, SHARES, LIVE)
 RU_MAX: Final = 1 << 40
 CALLERS_MAX: Final = 1 << 24
+NAMED_MAX: Final = 1_000_000  # as many as rules may name
 LIVE_MAX: Final = 1 << 20
 SHARE_ONE: Final = 1_000_000
 RETURN_EPOCHS: Final = 2
@@ -81,7 +83,7 @@ class LeasedBudgetSettings:
     kept_epochs: int = 1  # more than one only where no block is leased
     debt_epochs: int = 1
     live: int = 1
-    callers_max: int = 10_000
+    callers_max: int = 100_000  # 34 MB
     blocks: int = 10  # an epoch is meant to be spent in so many
     memory: float = 0.3  # weight of the latest epoch in what is learned
 
@@ -89,7 +91,7 @@ class LeasedBudgetSettings:
         if self.form not in FORMS:
             raise BadValue("budget.form", self.form, f"give one of {', '.join(FORMS)}")
         within("budget.callers_max", self.callers_max, 1, CALLERS_MAX)
-        _check_quotas(self.quota_ru, self.quotas_ru, self.callers_max)
+        _check_quotas(self.quota_ru, self.quotas_ru)
         within("budget.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
         within("budget.kept_epochs", self.kept_epochs, 1, 1 if self.form == LEASES else 1_000)
         within("budget.debt_epochs", self.debt_epochs, 0, 1_000)
@@ -435,7 +437,7 @@ class LeasedBudget:
 
     def set_quotas(self, quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
         """Set the quotas, from the next block or epoch on."""
-        _check_quotas(quota_ru, quotas_ru, self.settings.callers_max)
+        _check_quotas(quota_ru, quotas_ru)
         self._quota_mru = quota_ru * MILLI
         self._quotas_ru = dict(quotas_ru)
         self._others.quota_mru = self._quota_mru
@@ -575,11 +577,10 @@ def _demand_of(account: LeaseAccount) -> int:
     return max(account.pace_mru, account.demand_mru)
 
 
-def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int], callers_max: int) -> None:
+def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
     within("budget.quota_ru", quota_ru, 1, RU_MAX)
-    if len(quotas_ru) > callers_max:
-        raise BadValue(
-            "budget.quotas_ru", len(quotas_ru), f"name at most callers_max ({callers_max:,})"
-        )
+    if len(quotas_ru) > NAMED_MAX:
+        count = f"{len(quotas_ru):,} callers"
+        raise BadValue("budget.quotas_ru", count, f"name at most {NAMED_MAX:,}")
     for caller, ru in quotas_ru.items():
         within(f"budget.quotas_ru.{caller}", ru, 1, RU_MAX)

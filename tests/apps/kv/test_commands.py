@@ -189,3 +189,19 @@ def test_an_engine_that_fails_is_in_the_log_once_and_not_ready_until_it_answers(
         plan("{}")
         until(lambda: not fails() and kv.ask("/readyz")[0] == 200, "ready", 20, [kv.child])
         assert kv.log.read_text().count("answers again") == 1
+
+
+def test_mset_of_5000_keys_is_written_and_20000_are_an_error(kv: KvProcess) -> None:
+    client = kv.redis()
+    values = {f"wide:{number}": str(number) for number in range(5_000)}
+    assert client.mset(values)
+    assert client.mget(["wide:0", "wide:4999"]) == [b"0", b"4999"]
+    assert client.delete(*values) == 5_000
+    pinned = client.client()  # one connection, which the errors must not end
+    number = pinned.client_id()
+    with pytest.raises(redis.ResponseError, match="send less at a time"):
+        pinned.mset({f"wide:{one}": "v" for one in range(20_000)})
+    assert pinned.client_id() == number
+    with pytest.raises(redis.ResponseError, match="from 1 to 1,000"):
+        pinned.mget(list(values))
+    assert pinned.client_id() == number

@@ -89,6 +89,9 @@ START_TRIES: Final = 30  # one a second
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
 PART_BYTES_MAX: Final = 8 << 20
 COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
+COMMAND_PART_BYTES: Final = (
+    256  # of memory for a part, beside its text: 190 with its row and change
+)
 REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
 HOT_SHOWN: Final = 20  # keys on the board
@@ -353,7 +356,8 @@ class KvApp(App[KvSettings]):
         if unusable:
             return super().not_ready() or unusable
         engine = self.engine_watch.stats()
-        if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
+        failing = engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US
+        if failing and not self._serves_some_shards():
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
         return super().not_ready() or self.still.why() or self.quotas.not_counted()
 
@@ -423,6 +427,13 @@ class KvApp(App[KvSettings]):
         )
 
     # Inside.
+
+    def _serves_some_shards(self) -> bool:
+        """Whether only some shards of the engine fail: the rows of the others are still served."""
+        if self.catalogue.most_shards_answer():
+            return True
+        quiet_us = self.clock.now_us() - self.engine_watch.answered_us
+        return len(shards_of(self.engine)) > 1 and quiet_us < _FAILING_US
 
     def _make_store_watch(self) -> StoreWatch | None:
         """The watch over the store, which all who use it notify; None if there is no store."""
@@ -544,6 +555,7 @@ def _resp_settings(settings: KvSettings) -> RespSettings:
     bulk = max(settings.value_bytes_max, PART_BYTES_MAX)
     command = max(settings.message_bytes_max, bulk) + COMMAND_BYTES_BESIDE
     return RespSettings(
+        parts_max=command // COMMAND_PART_BYTES,
         command_bytes_max=command,
         bulk_bytes_max=bulk,
         unread_bytes_max=2 * command,
