@@ -6,11 +6,13 @@ The exit code is 0 after SIGTERM or Ctrl-C, 1 if a worker does not start, 2 for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
@@ -36,6 +38,7 @@ flight; others wait in the queue of `protect`, most critical first, and are reje
 504 when they can no longer be served in time. One more thread of each worker serves health paths.
 """
 _PACKAGES: Final = ("httptools", "uvicorn", "waitress")
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _WORKERS_MAX: Final = 256
 _THREADS_MAX: Final = 1_024
 
@@ -87,13 +90,25 @@ def run(arguments: Namespace) -> int:
     listening = _listen(arguments.listen)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    # uvicorn sends the signal that ended it again, to the handlers that were there before.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _ignore)
-    with listening, temporary_folder("wsgi") as folder:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(arguments, settings, proxies, listening, folder))
+    with (
+        _signals_ignored(),
+        listening,
+        temporary_folder("wsgi") as folder,
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
+        runner.run(_serve(arguments, settings, proxies, listening, folder))
     return 0
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """Ignore both for a block: uvicorn sends the signal that ended it to the handlers before it."""
+    before = [(number, signal.signal(number, _ignore)) for number in _SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 async def _serve(
@@ -126,7 +141,7 @@ async def _serve(
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, ended.set)  # until uvicorn has its own
     starting = asyncio.create_task(workers.start())
     try:
@@ -141,7 +156,7 @@ async def _serve(
             f"threads of {arguments.app}; limit {slots} (workers x threads)\n"
         )
         sys.stdout.flush()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, _ignore)
         await server.serve(sockets=[listening])

@@ -27,6 +27,7 @@ from sluicegate.apps.resilience.serve.upstream import Upstream, WorkerLostError
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Workers
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.doors.asgi import Receive, Scope, Send
+from sluicegate.doors.binding import Address
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS
 from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.http.forwarded import TrustedProxies
@@ -41,6 +42,7 @@ BODY_STALL_S_MAX: Final = 30.0  # without a byte of a request's body; its slot m
 _INCOMING: Final = "sluicegate.incoming"
 _CALLER: Final = "sluicegate.caller"
 _CONNECT_TRIES: Final = 3
+_NO_ADDRESS: Final = Address("", 0)
 _HOP_BY_HOP: Final = frozenset({
     b"connection", b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
     b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
@@ -96,9 +98,7 @@ class Front:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; a WebSocket is closed, as WSGI has none."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close"})
+        """Serve one request; WSGI has no other scopes."""
         if scope["type"] != "http":
             return
         scope = dict(scope)
@@ -116,14 +116,14 @@ class Front:
     async def _serve(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         try:
             async with asyncio.timeout(BODY_STALL_S_MAX):
-                await incoming.settle()
+                stays = await incoming.settle()
         except TimeoutError:
             await _reply(_BODY_TOO_SLOW, send, scope["method"])
             return
+        if not stays:
+            return
         task = asyncio.current_task()
         assert task is not None
-        if incoming.gone:
-            return
         leave = task.cancel
         incoming.on_gone = leave  # until `Forwarder` takes over
         outgoing = Outgoing(send, self._held)
@@ -143,7 +143,7 @@ class Front:
         client = scope.get("client") or ("", 0)
         trusted = self._proxies is not None and self._proxies.trusts(client[0])
         if self._proxies is not None and trusted:
-            peer = PeerInfo(client[0], client[1], "", scope["scheme"] == "https")
+            peer = PeerInfo(client[0], client[1], _NO_ADDRESS, scope["scheme"] == "https")
             request = HttpRequest(scope["method"], scope["path"], b"", headers, peer)
             mistake = self._proxies.introduce(request)
             if mistake is not None:
@@ -320,9 +320,7 @@ def _introduction(scope: Scope) -> list[tuple[bytes, bytes]]:
 def _dropped(fields: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Return the fields that are for one connection only, those that Connection names too."""
     named = [value for name, value in fields if name == b"connection"]
-    return _HOP_BY_HOP.union(
-        one.strip().lower() for value in named for one in value.split(b",")
-    )
+    return _HOP_BY_HOP.union(one.strip().lower() for value in named for one in value.split(b","))
 
 
 async def _reply(reply: HttpReply, send: Send, method: str) -> None:

@@ -39,11 +39,12 @@ class Incoming:
             self._room.set()
         self._task = asyncio.create_task(self._read())
 
-    async def settle(self) -> None:
-        """Wait until the body, or as much of it as is read ahead, has arrived."""
+    async def settle(self) -> bool:
+        """Wait for as much of the body as is read ahead; return False if the client is gone."""
         while self._room.is_set() and not (self._whole or self.gone):
             self._news.clear()
             await self._news.wait()
+        return not self.gone
 
     async def receive(self) -> Message:
         """Return the next message of the body, or the disconnect."""

@@ -65,6 +65,11 @@ class Worker:
         else:
             upstream.abort()
 
+    def stop(self) -> None:
+        """Let the process end by itself."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
     def end(self) -> None:
         """Close the idle connections."""
         self.ended = True
@@ -156,8 +161,7 @@ class Workers:
         """End all workers."""
         self._stopping = True
         for worker in self._workers:
-            if worker.process.stdin is not None:
-                worker.process.stdin.close()
+            worker.stop()
         try:
             async with asyncio.timeout(_STOP_S):
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -169,9 +173,11 @@ class Workers:
     async def _keep(self, number: int, ready: asyncio.Future[None]) -> None:
         """Start the worker of this number again whenever it ends."""
         failures = 0
-        while not self._stopping:
+        while True:
             worker = await self._spawn(number)
             self._workers.add(worker)
+            if self._stopping:
+                worker.stop()
             ended = asyncio.create_task(worker.process.wait())
             if await _listens(worker, ended):
                 failures = 0
