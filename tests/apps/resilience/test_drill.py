@@ -240,7 +240,11 @@ def test_a_service_that_ends_is_told_with_its_last_words(
         ("dying", "process ended: it ended with code 7: out of something", "bound what it holds"),
         ("failing", "wrong answers: ", "reject what it cannot do with 503"),
         ("empty", "answers without content: ", "answer 503 if the content is missing"),
-        ("computing", "CPU-bound: one process needs ", "run one process for each core"),
+        (
+            "computing",
+            "CPU-bound: one process ran, or waited for a core, ",
+            "run one process for each core",
+        ),
     ],
 )
 def test_cause_under_overload_is_named_with_its_fix(
@@ -253,6 +257,32 @@ def test_cause_under_overload_is_named_with_its_fix(
     assert f"  {cause}" in printed
     assert f"    fix: {fix}" in printed
     assert ("after overload" in stages(printed)) is (kind != "dying")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("front", [True, False])
+def test_flask_with_four_threads_holds_behind_front_alone(
+    front: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is waitress with as many threads."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SHOP_FOLDER", str(tmp_path))
+    flags = [
+        "--threads",
+        "4",
+        "--listen",
+        "127.0.0.1:{port}",
+        "tests.apps.resilience.serve.shop:app",
+    ]
+    served = ["sluicegate.cli", "resilience", "serve"] if front else ["waitress"]
+    brief = ["--only", "overload", "--seconds", "2", "--times", "2", "--goodput-min", "0.45"]
+    patient = ["--patience-ms", "500", "--health-ms", "450"]
+    command = [sys.executable, "-m", *served, *flags]
+    code = drill(*brief, *patient, "--path", "/work", "--", *command)
+    printed = capsys.readouterr().out
+    assert code == (0 if front else 1), printed
+    assert stages(printed)["overload"] is front
+    assert ("  slow health check: " in printed) is not front
 
 
 @pytest.mark.prove
@@ -353,6 +383,33 @@ def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -
         assert asyncio.run(ask(port, 60_000_000)) == 200
         with pytest.raises(TimeoutError):
             asyncio.run(ask(port, 50_000))
+
+
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+NONE = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "expect", "expected"),
+    [
+        ([OK, EMPTY, OK, NONE], "", [True, False, True, True]),
+        ([EMPTY, EMPTY], "", [True, True]),
+        ([OK, EMPTY], "ok", [True, False]),
+        ([OK, NONE], "ok", [True, False]),
+    ],
+)
+def test_success_without_expected_content_is_told(
+    script: list[bytes], expect: str, expected: list[bool]
+) -> None:
+    async def ask(port: int) -> list[bool]:
+        caller = HttpCaller("127.0.0.1", port, 30_000_000, expect.encode())
+        try:
+            return [(await caller.ask("/")).expected for _ in script]
+        finally:
+            caller.close()
+
+    with serving(*script) as server:
+        assert asyncio.run(ask(server.port)) == expected
 
 
 def test_the_proxy_passes_and_resets() -> None:

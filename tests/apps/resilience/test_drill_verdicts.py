@@ -194,6 +194,7 @@ def test_usage_counts_all_processes_of_session() -> None:
         " stdin=subprocess.PIPE)\n"
         "print(one.pid, flush=True)\n"
         "sys.stdin.read()\n"
+        "one.communicate()\n"
     )
     command = [sys.executable, "-c", code]
     with subprocess.Popen(

@@ -34,6 +34,12 @@ def page(name: str) -> str:
     return name
 
 
+@app.get("/work")
+def work() -> str:
+    time.sleep(0.04)
+    return "done"
+
+
 @app.get("/healthz")
 def health() -> str:
     return "ok"

@@ -17,6 +17,7 @@ from sluicegate.system import now_us
 
 HEAD_BYTES_MAX: Final = 65_536
 BODY_BYTES_MAX: Final = 16 << 20
+_SUCCESS: Final = range(200, 300)
 _WITH_CONTENT: Final = frozenset({200, 203, 206})
 _PORT_MAX: Final = 65_535
 
@@ -110,11 +111,12 @@ class HttpCaller:
         return Answer(status, self._is_expected(path, status, body))
 
     def _is_expected(self, path: str, status: int, body: bytes) -> bool:
+        if self._expect and status in _SUCCESS:
+            return self._expect in body
         if status not in _WITH_CONTENT:
             return True
-        if self._expect:
-            return self._expect in body
-        return bool(body) or not self._has_body.setdefault(path, bool(body))
+        had_body = self._has_body.setdefault(path, bool(body))
+        return bool(body) or not had_body
 
     def close(self) -> None:
         """Close what is kept."""

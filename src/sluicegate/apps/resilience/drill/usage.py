@@ -1,8 +1,8 @@
 """Usage: memory, file descriptors and processor time of the service, read from /proc.
 
 The service is the session of the process that the drill has started. Processor time includes the
-time that a thread was ready and had no core, so that a busy machine does not hide a service that
-computes all the time.
+time that a thread was ready and had no core: on a busy machine, a service that computes all the
+time gets less than a core, and lacks it all the same.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def overload_findings(
             words = f"{health.path} took {worst_us / 1_000:.0f} ms, so a load balancer removes it"
             found.append(Finding(HEALTH, words))
     if found and cpu is not None and cpu >= CPU_BOUND:
-        words = f"one process needs {cpu:.0%} of a core: computing, not waiting, limits it"
+        words = f"one process ran, or waited for a core, {cpu:.0%} of the time"
         found.append(Finding(CPU, words))
     return found
 
