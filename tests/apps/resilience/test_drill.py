@@ -237,12 +237,11 @@ def test_a_service_that_ends_is_told_with_its_last_words(
 @pytest.mark.parametrize(
     ("kind", "cause", "fix"),
     [
-        ("dying", "process ended: it ended with code 7: out of something", "bound what it holds"),
         ("failing", "wrong answers: ", "reject what it cannot do with 503"),
         ("empty", "answers without content: ", "answer 503 if the content is missing"),
         (
             "computing",
-            "CPU-bound: one process ran, or waited for a core, ",
+            "CPU-bound: one process ran ",
             "run one process for each core",
         ),
     ],
@@ -256,7 +255,19 @@ def test_cause_under_overload_is_named_with_its_fix(
     assert not stages(printed)["overload"], printed
     assert f"  {cause}" in printed
     assert f"    fix: {fix}" in printed
-    assert ("after overload" in stages(printed)) is (kind != "dying")
+
+
+@pytest.mark.prove
+def test_process_that_ends_is_named_with_its_last_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [sys.executable, SERVICE, "dying", "{port}"]
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert list(stages(printed).values())[-1] is False
+    assert "  process ended: it ended with code 7: out of something" in printed
+    assert "    fix: bound what it holds" in printed
+    assert "not tried: every later stage: the service has ended" in printed
 
 
 @pytest.mark.prove

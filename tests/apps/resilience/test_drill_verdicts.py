@@ -12,7 +12,7 @@ from sluicegate.apps.resilience.drill.caller import Answer
 from sluicegate.apps.resilience.drill.load import DrillRecord, ask_once
 from sluicegate.apps.resilience.drill.report import lines_of
 from sluicegate.apps.resilience.drill.settings import DrillSettings
-from sluicegate.apps.resilience.drill.usage import Usage, usage_of
+from sluicegate.apps.resilience.drill.usage import CpuTime, Usage, usage_of
 from sluicegate.apps.resilience.drill.verdicts import (
     FIXES,
     DrillResult,
@@ -58,13 +58,13 @@ def names(found: list[Finding]) -> list[str]:
 
 
 def overload(
-    record: DrillRecord, health_us: int = 1_000, cpu: float | None = None
+    record: DrillRecord, health_us: int = 1_000, cpu: CpuTime | None = None
 ) -> list[Finding]:
     return overload_findings(record, 100.0, SETTINGS, HealthWatch("/healthz", [health_us]), cpu)
 
 
 def test_overload_with_rejections_holds() -> None:
-    assert overload(recorded(100, rejected=400), cpu=1.0) == []
+    assert overload(recorded(100, rejected=400), cpu=CpuTime(1.0, 0.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,23 @@ def test_stage_without_health_path_is_judged_without() -> None:
     assert overload_findings(recorded(100), 100.0, SETTINGS, None, None) == []
 
 
-@pytest.mark.parametrize(("cpu", "named"), [(None, False), (0.89, False), (0.9, True)])
-def test_cpu_bound_is_named_in_stage_that_broke(cpu: float | None, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "named"),
+    [
+        (None, False),
+        (CpuTime(0.89, 0.0), False),
+        (CpuTime(0.9, 0.0), True),
+        (CpuTime(0.24, 0.75), True),
+    ],
+)
+def test_cpu_bound_is_named_in_stage_that_broke(cpu: CpuTime | None, named: bool) -> None:
     found = names(overload(recorded(60, hung=440), cpu=cpu))
     assert found == ["callers hung up", *(["CPU-bound"] if named else [])]
+
+
+def test_cpu_bound_tells_running_from_waiting() -> None:
+    *_, finding = overload(recorded(60, hung=440), cpu=CpuTime(0.24, 0.75))
+    assert finding.words == "one process ran 24% of the time, and waited for a core 75% of it"
 
 
 def test_calm_with_rejections_names_quota() -> None:
@@ -131,7 +144,7 @@ def test_failed_dependency_allows_bad_gateway_alone(status: int, holds: bool) ->
 
 
 def samples(*levels: tuple[int, int]) -> list[Usage]:
-    return [Usage(memory, files, {1: 0}) for memory, files in levels]
+    return [Usage(memory, files, {}) for memory, files in levels]
 
 
 def test_growth_in_both_halves_is_a_leak() -> None:
@@ -212,5 +225,6 @@ def test_usage_counts_all_processes_of_session() -> None:
 
 
 def test_busiest_process_is_compared_with_itself() -> None:
-    before, after = Usage(0, 0, {1: 100, 2: 900}), Usage(0, 0, {1: 600, 2: 1_000, 3: 5_000})
-    assert after.busiest_us(before) == 500
+    before = Usage(0, 0, {1: CpuTime(100, 0), 2: CpuTime(900, 900)})
+    after = Usage(0, 0, {1: CpuTime(600, 7), 2: CpuTime(1_000, 950), 3: CpuTime(5_000, 0)})
+    assert after.busiest(before, 1_000) == (0.5, 0.007)

@@ -302,9 +302,7 @@ class ServiceDrill:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
         passed_us, after = max(now_us() - began_us, 1), self._usage()
-        cpu = None
-        if before is not None and after is not None:
-            cpu = after.busiest_us(before) / passed_us
+        cpu = None if before is None or after is None else after.busiest(before, passed_us)
         wanted = min(rate, self._result.capacity)
         health = HealthWatch(self._settings.health, took_us) if self._has_health else None
         findings = overload_findings(record, wanted, self._settings, health, cpu)

@@ -1,8 +1,7 @@
 """Usage: memory, file descriptors and processor time of the service, read from /proc.
 
-The service is the session of the process that the drill has started. Processor time includes the
-time that a thread was ready and had no core: on a busy machine, a service that computes all the
-time gets less than a core, and lacks it all the same.
+The service is the session of the process that the drill has started. Time that its threads were
+ready and had no core counts too: on a busy machine a service that computes all the time runs less.
 """
 
 from __future__ import annotations
@@ -18,28 +17,40 @@ _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _SESSION, _USER_TICKS, _SYSTEM_TICKS = 3, 11, 12  # after the name in /proc/PID/stat
 
 
+class CpuTime(NamedTuple):
+    """How long a process ran, and was ready and had no core: microseconds, or shares of a span."""
+
+    ran: float
+    waited: float
+
+
 class Usage(NamedTuple):
     """Levels of all processes together, and the processor time of each so far."""
 
     memory_bytes: int
     files: int
-    cpu_us: Mapping[int, int]  # by process
+    cpu_us: Mapping[int, CpuTime]  # by process
 
-    def busiest_us(self, before: Usage) -> int:
-        """Return the processor time since then of the process that had the most."""
-        return max((us - before.cpu_us.get(pid, us) for pid, us in self.cpu_us.items()), default=0)
+    def busiest(self, before: Usage, passed_us: int) -> CpuTime:
+        """Return the shares of this span of the process that needed the most."""
+        spent = [
+            CpuTime((time.ran - old.ran) / passed_us, (time.waited - old.waited) / passed_us)
+            for pid, time in self.cpu_us.items()
+            if (old := before.cpu_us.get(pid)) is not None
+        ]
+        return max(spent, key=sum, default=CpuTime(0.0, 0.0))
 
 
 def usage_of(session: int) -> Usage | None:
     """Return the usage of a session; None where /proc does not show it."""
     memory_bytes = files = 0
-    cpu_us: dict[int, int] = {}
+    cpu_us: dict[int, CpuTime] = {}
     for pid, fields in _processes(session):
         try:
             memory_bytes += _resident_bytes(pid)
             files += len(os.listdir(_PROC / str(pid) / "fd"))
             ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
-            cpu_us[pid] = max(ticks * _TICK_US, _demand_us(pid))
+            cpu_us[pid] = CpuTime(ticks * _TICK_US, _waited_us(pid))
         except OSError:
             continue  # it has just ended
     return Usage(memory_bytes, files, cpu_us) if cpu_us else None
@@ -65,13 +76,12 @@ def _resident_bytes(pid: int) -> int:
     return int(text.split()[1]) * _PAGE_BYTES
 
 
-def _demand_us(pid: int) -> int:
-    """Return how long its threads ran, or could have run."""
+def _waited_us(pid: int) -> int:
     total_ns = 0
     for thread in (_PROC / str(pid) / "task").iterdir():
         try:
-            ran, waited, _ = (thread / "schedstat").read_text(encoding="ascii").split()
+            _, waited, _ = (thread / "schedstat").read_text(encoding="ascii").split()
         except (OSError, ValueError):
             continue
-        total_ns += int(ran) + int(waited)
+        total_ns += int(waited)
     return total_ns // 1_000

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.apps.resilience.drill.load import DrillRecord
 from sluicegate.apps.resilience.drill.settings import DrillSettings
-from sluicegate.apps.resilience.drill.usage import Usage
+from sluicegate.apps.resilience.drill.usage import CpuTime, Usage
 from sluicegate.command_line.text import size
 
 CALM_GOOD: Final = 0.99
@@ -54,8 +54,8 @@ FIXES: Final[Mapping[str, str]] = MappingProxyType({
     "logging",
     HEALTH: "answer it before the queue: name it in `bypass`, and let it call no dependency; for "
     "WSGI, run `sluicegate resilience serve`",
-    CPU: "run one process for each core, with a limit of 1 or 2 in flight, and move long "
-    "computations out of the event loop into a process pool",
+    CPU: "run one process for each core with 1 or 2 slots, and compute in a process pool, not in "
+    "the event loop; if it mostly waited, stop what else runs on this machine",
     MEMORY: "bound caches, queues and what is kept of each request; compare two snapshots of "
     "tracemalloc",
     FILES: "close responses, sockets and files; share one HTTP client between all requests",
@@ -136,9 +136,9 @@ def overload_findings(
     wanted: float,
     settings: DrillSettings,
     health: HealthWatch | None,
-    cpu: float | None,
+    cpu: CpuTime | None,
 ) -> list[Finding]:
-    """Judge an overload; `wanted` is the goodput it can have, `cpu` the busiest process's cores."""
+    """Judge an overload; `wanted` is the goodput it can have, `cpu` that of its busiest process."""
     found: list[Finding] = []
     share = record.goodput / wanted
     if share < settings.goodput_min:
@@ -155,8 +155,9 @@ def overload_findings(
         if worst_us > settings.health_us_max:
             words = f"{health.path} took {worst_us / 1_000:.0f} ms, so a load balancer removes it"
             found.append(Finding(HEALTH, words))
-    if found and cpu is not None and cpu >= CPU_BOUND:
-        words = f"one process ran, or waited for a core, {cpu:.0%} of the time"
+    if found and cpu is not None and sum(cpu) >= CPU_BOUND:
+        words = f"one process ran {cpu.ran:.0%} of the time, and waited for a core "
+        words += f"{cpu.waited:.0%} of it"
         found.append(Finding(CPU, words))
     return found
 
