@@ -61,7 +61,8 @@ def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]
     found = stages(printed)
     assert (found["calm"], found["overload"]) == (True, False)
     assert printed.startswith("it broke in ")
-    assert "it works on what nobody waits for any more" in printed
+    assert "  callers hung up: " in printed
+    assert "    fix: reject early instead of queueing: put protect(app) outermost" in printed
 
 
 @pytest.mark.prove
@@ -95,8 +96,8 @@ def test_example_service_under_overload_holds(
     code = drill(*OVERLOADED, *PATIENT, "--url", url, "--", *command)
     captured = capsys.readouterr()
     assert code == 0, captured.out
-    assert captured.out.startswith("it held in all 3 stages.\n")
-    assert set(stages(captured.out)) == {"calm", "overload", "after overload"}
+    assert captured.out.startswith("it held in all 4 stages.\n")
+    assert set(stages(captured.out)) == {"calm", "overload", "after overload", "leaks"}
     assert "drill: overload: 5 x its capacity" in captured.err
 
 
@@ -115,7 +116,7 @@ def test_a_server_of_the_standard_library_is_drilled_as_it_is(
     page = ["--path", "/index.html", "--health", "/index.html", "--health-ms", "5000"]
     drill(*brief, "--rate-max", "100", *PATIENT[:2], *page, "--", sys.executable, "-m", *server)
     printed = capsys.readouterr().out
-    assert set(stages(printed)) == {"calm", "overload", "after overload"}
+    assert set(stages(printed)) == {"calm", "overload", "after overload", "leaks"}
     assert stages(printed)["calm"], printed
     if capacity(printed) > 100:
         assert "not tried: overload: it can do more than --rate-max 100 a second" in printed
@@ -134,7 +135,7 @@ def test_a_line_that_is_served_after_the_last_request_passes_for_no_capacity() -
     assert DrillRecord(200_000).goodput == 0
 
 
-def test_a_quota_that_takes_the_drill_for_one_caller_is_named(
+def test_quota_in_calm_stage_is_named_and_ends_drill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port("127.0.0.1")
@@ -147,7 +148,10 @@ def test_a_quota_that_takes_the_drill_for_one_caller_is_named(
     ]
     brief = ["--only", "overload", "--seconds", "0.3", "--times", "1", *PATIENT]
     assert drill(*brief, "--url", f"http://127.0.0.1:{port}/page", "--", *command) == 1
-    assert "a quota may take the drill for one caller" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert list(stages(printed)) == ["calm"]
+    assert "    fix: raise the quota while the drill runs" in printed
+    assert "not tried: every later stage: the calm one must hold first" in printed
 
 
 @pytest.mark.prove
@@ -168,8 +172,9 @@ def test_a_dependency_that_fails_breaks_who_waits_for_it(
     assert found["dependency slow"] is holds
     assert found["dependency is back"], printed
     if not holds:
-        assert "it waits for its dependency for longer than its callers wait" in printed
-        assert "so what needs no dependency goes down with what does" in printed
+        assert "  waits for its dependency: " in printed
+        assert "  shared fate: /beside needs no dependency" in printed
+        assert "    fix: give each dependency slots of its own" in printed
 
 
 def test_a_service_that_does_not_use_the_proxy_is_no_drill_of_its_dependency(
@@ -228,6 +233,102 @@ def test_a_service_that_ends_is_told_with_its_last_words(
     assert "it ended with code 1: no such database" in capsys.readouterr().err
 
 
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    ("kind", "cause", "fix"),
+    [
+        ("failing", "wrong answers: ", "reject what it cannot do with 503"),
+        ("empty", "answers without content: ", "answer 503 if the content is missing"),
+        (
+            "computing",
+            "CPU-bound: one process ran ",
+            "run one process for each core",
+        ),
+    ],
+)
+def test_cause_under_overload_is_named_with_its_fix(
+    kind: str, cause: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, SERVICE, kind, "{port}"]
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert not stages(printed)["overload"], printed
+    assert f"  {cause}" in printed
+    assert f"    fix: {fix}" in printed
+
+
+@pytest.mark.prove
+def test_process_that_ends_is_named_with_its_last_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [sys.executable, SERVICE, "dying", "{port}"]
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert list(stages(printed).values())[-1] is False
+    assert "  process ended: it ended with code 7: out of something" in printed
+    assert "    fix: bound what it holds" in printed
+    assert "not tried: every later stage: the service has ended" in printed
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("front", [True, False])
+def test_flask_with_four_threads_holds_behind_front_alone(
+    front: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is waitress with as many threads."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SHOP_FOLDER", str(tmp_path))
+    flags = [
+        "--threads",
+        "4",
+        "--listen",
+        "127.0.0.1:{port}",
+        "tests.apps.resilience.serve.shop:app",
+    ]
+    served = ["sluicegate.cli", "resilience", "serve"] if front else ["waitress"]
+    brief = ["--only", "overload", "--seconds", "2", "--times", "2", "--goodput-min", "0.45"]
+    patient = ["--patience-ms", "500", "--health-ms", "450"]
+    command = [sys.executable, "-m", *served, *flags]
+    code = drill(*brief, *patient, "--path", "/work", "--", *command)
+    printed = capsys.readouterr().out
+    assert code == (0 if front else 1), printed
+    assert stages(printed)["overload"] is front
+    assert ("  slow health check: " in printed) is not front
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    ("kind", "leak"), [("leaking", "memory leak"), ("leaking-files", "file descriptor leak")]
+)
+def test_leak_is_named_with_its_fix(
+    kind: str, leak: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, SERVICE, kind, "{port}"]
+    brief = ["--only", "overload", "--seconds", "1.6", "--times", "1", *PATIENT]
+    assert drill(*brief, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert not stages(printed)["leaks"], printed
+    assert f"  {leak}: " in printed
+
+
+@pytest.mark.prove
+def test_unsteady_service_ends_drill_after_calm(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, SERVICE, "unsteady", "{port}"]
+    assert drill(*OVERLOADED, *PATIENT, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert stages(printed) == {"calm": False}
+    assert "    fix: fix what fails at half load first" in printed
+    assert "  wrong answers: 25% got an error" in printed
+
+
+def test_expected_text_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, SERVICE, "fifo", "{port}"]
+    assert drill("--path", "/page", "--expect", "<title>", "--", *command) == 2
+    assert "--expect: '<title>' cannot be used; give text of a good answer" in (
+        capsys.readouterr().err
+    )
+
+
 @contextlib.contextmanager
 def drilling(mark: Path) -> Iterator[subprocess.Popen[str]]:
     """A drill of a service that starts a child of its own and writes both numbers down."""
@@ -274,16 +375,16 @@ def test_ctrl_c_ends_the_service_and_what_it_has_started(tmp_path: Path, number:
 def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the loop was too busy to cancel in time."""
 
-    async def exchange(*_: object) -> tuple[int, bool]:
+    async def exchange(*_: object) -> tuple[int, bytes, bool]:
         end_us = now_us() + 60_000
         while now_us() < end_us:
             pass
-        return 200, False
+        return 200, b"", False
 
     async def ask(port: int, patience_us: int) -> int:
         caller = HttpCaller("127.0.0.1", port, patience_us)
         try:
-            return await caller.ask("/")
+            return (await caller.ask("/")).status
         finally:
             caller.close()
 
@@ -293,6 +394,33 @@ def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -
         assert asyncio.run(ask(port, 60_000_000)) == 200
         with pytest.raises(TimeoutError):
             asyncio.run(ask(port, 50_000))
+
+
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+NONE = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "expect", "expected"),
+    [
+        ([OK, EMPTY, OK, NONE], "", [True, False, True, True]),
+        ([EMPTY, EMPTY], "", [True, True]),
+        ([OK, EMPTY], "ok", [True, False]),
+        ([OK, NONE], "ok", [True, False]),
+    ],
+)
+def test_success_without_expected_content_is_told(
+    script: list[bytes], expect: str, expected: list[bool]
+) -> None:
+    async def ask(port: int) -> list[bool]:
+        caller = HttpCaller("127.0.0.1", port, 30_000_000, expect.encode())
+        try:
+            return [(await caller.ask("/")).expected for _ in script]
+        finally:
+            caller.close()
+
+    with serving(*script) as server:
+        assert asyncio.run(ask(server.port)) == expected
 
 
 def test_the_proxy_passes_and_resets() -> None:

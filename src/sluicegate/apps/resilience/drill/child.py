@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 
 END_S: Final = 2.0
 _TAIL_BYTES: Final = 2_000
@@ -45,16 +45,16 @@ def started(
             _end(process)
 
 
-def check_alive(process: subprocess.Popen[bytes], printed: IO[bytes]) -> None:
-    """Refuse to go on with a service that has ended; what it printed last says why."""
+def ending_of(process: subprocess.Popen[bytes], printed: IO[bytes]) -> str:
+    """Return how the service has ended, with its last line; empty while it runs."""
     code = process.poll()
-    if code is not None:
-        size = printed.seek(0, os.SEEK_END)
-        printed.seek(max(size - _TAIL_BYTES, 0))
-        last = printed.read().decode("utf-8", "replace").strip().splitlines()
-        raise Unavailable(
-            "the service", f"it ended with code {code}: {last[-1] if last else 'it said nothing'}"
-        )
+    if code is None:
+        return ""
+    size = printed.seek(0, os.SEEK_END)
+    printed.seek(max(size - _TAIL_BYTES, 0))
+    last = printed.read().decode("utf-8", "replace").strip().splitlines()
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+    return f"it ended {how}: {last[-1] if last else 'it printed nothing'}"
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
