@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
+from tests.engines.child import run_to_end
 from tests.engines.redis import RedisServer
 
 
@@ -219,12 +219,8 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
     flags = ["--engine", f"lmdb:{tmp_path / 'data'}", "--backups", str(tmp_path)]
     with KvProcess(tmp_path, *flags, *CALM) as kv:
         kv.redis().set("t:1", "kept")
-        done = subprocess.run(
-            [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        done = run_to_end(
+            [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url]
         )
         assert done.returncode == 0, done.stderr
     with KvProcess(tmp_path, "--engine", f"lmdb:{copy}") as kv:
@@ -243,14 +239,12 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--store", "http://x"], "--store"),
     ],
 )
-def test_a_wrong_flag_is_told_in_one_line(flags: list[str], message: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def test_a_wrong_flag_is_told_in_one_line(
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_to_end(
+        [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags]
     )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1

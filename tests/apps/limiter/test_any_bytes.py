@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.protos import rate_limiter_pb2
 from tests.apps.limiter.process import LimiterProcess, rules_file
-from tests.engines.child import until
+from tests.engines.child import run_to_end, until
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -352,11 +352,7 @@ def test_a_dead_letter_keeps_such_a_user(tmp_path: Path, redis_server: RedisServ
             until(lambda: process.metric("sluicegate_dead_letters_written_total") >= 1, "it")
         finally:
             redis_server.resume()
-    told = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", "dlq", "show", f"files:{letters}", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    told = run_to_end(
+        [sys.executable, "-m", "sluicegate.cli", "dlq", "show", f"files:{letters}", "--json"]
     )
     assert "lost \\\\xff\\n" in told.stdout
