@@ -252,7 +252,7 @@ def test_a_loop_is_given_its_book_in_its_own_thread(tmp_path: Path) -> None:
         rules.start()
         try:
             move_there(file, text_of(1, 2))
-            await asyncio.wait_for(event.wait(), 10)
+            await asyncio.wait_for(event.wait(), 60)
         finally:
             await asyncio.to_thread(rules.close)
         assert set(threads) == {threading.get_ident()}
@@ -295,7 +295,7 @@ def test_what_a_loop_says_of_a_book_is_told(tmp_path: Path) -> None:
                 await asyncio.sleep(0.005)
         assert len(rules.book) == 1
 
-    asyncio.run(asyncio.wait_for(serve(), 10))
+    asyncio.run(asyncio.wait_for(serve(), 60))
 
 
 def test_counts_outlive_a_reload_and_no_check_meets_half_a_book(tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ def test_an_import_that_is_interrupted_ends_cleanly_and_goes_on(
     running = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE)
     until(lambda: origin.asked["/slow"] == 1, "the import asks for both")
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=60)
     assert (running.returncode, said) == (130, b"")
     origin.pages["/slow"] = Page(picture(62))
     assert command(*words).stdout == "2 images, 0 failed\n"
@@ -500,7 +500,7 @@ def test_uploads_hold_no_more_than_their_bound_together(tmp_path: Path) -> None:
     with ImagesProcess(tmp_path, *bounds) as server:
 
         def begin(sent: int) -> socket.socket:
-            one = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            one = socket.create_connection(("127.0.0.1", server.port), timeout=60)
             where = head.format(f"127.0.0.1:{server.port}")
             one.sendall(f"{where}Content-Length: {len(body)}\r\n\r\n".encode() + body[:sent])
             return one

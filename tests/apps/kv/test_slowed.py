@@ -36,7 +36,7 @@ class ImpatientKv(KvProcess):
 def is_slowed_over_http(port: int, token: str) -> bool:
     """Whether who asks on by pipelined requests is told of a delay."""
     ask = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for _ in range(ROUNDS_MAX):
             connection.sendall(ask.encode() * DEPTH)
             replies = b""
@@ -55,7 +55,7 @@ def is_slowed_over_grpc(port: int, token: str) -> bool:
     with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         get: Any = channel.unary_unary("/sluicegate.v1.KeyValues/Get")
         for _ in range(ROUNDS_MAX):
-            calls = [get.future(message, metadata=metadata, timeout=30) for _ in range(DEPTH)]
+            calls = [get.future(message, metadata=metadata, timeout=60) for _ in range(DEPTH)]
             if any(SLOWED in dict(call.trailing_metadata() or ()) for call in calls):
                 return True
     return False

@@ -159,7 +159,7 @@ def test_told_to_end_it_finishes_what_is_under_way(tmp_path: Path) -> None:
             if kv.ask("/v1/state")[1]["board"]["stack"]["entered"]:
                 break
         assert kv.end() == 0
-        thread.join(10)
+        thread.join(60)
         assert answers == [True]
 
 
@@ -183,9 +183,9 @@ def test_killed_amid_writes_it_has_everything_it_acknowledged(tmp_path: Path) ->
         while len(acknowledged) < 500:
             threading.Event().wait(0.01)
         kv.signal(signal.SIGKILL)
-        kv.child.wait(10)
+        kv.child.wait(60)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     with KvProcess(tmp_path, "--engine", data, "--quota-ru", "10000000") as kv:
         client = kv.redis()
         keys = [f"t:{number}" for number in acknowledged]

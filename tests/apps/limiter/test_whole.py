@@ -139,7 +139,7 @@ def test_request_of_readme_is_counted(limiter: LimiterProcess) -> None:
 
 
 def rule_header(limiter: LimiterProcess, path: str, body: object) -> str | None:
-    connection = http.client.HTTPConnection("127.0.0.1", limiter.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", limiter.port, timeout=60)
     with closing(connection):
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()

@@ -69,7 +69,7 @@ def test_guaranteed_delivery(cluster: PubSubCluster) -> None:
                 await asyncio.gather(*(publish(number) for number in range(batch, batch + 40)))
             for reading in readings:
                 received = list[object]()
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while len(received) < len(accepted):
                         one = await reading.next()
                         assert not isinstance(one, LostContinuity)

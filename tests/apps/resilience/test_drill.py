@@ -268,7 +268,7 @@ def test_ctrl_c_ends_the_service_and_what_it_has_started(tmp_path: Path, number:
         pids = [int(word) for word in mark.read_text().split()]
         assert all(map(alive, pids))
         process.send_signal(number)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert not any(map(alive, pids))
 
 

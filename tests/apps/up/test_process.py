@@ -35,7 +35,7 @@ def run(*arguments: str, script: str | None = None) -> subprocess.CompletedProce
 
 
 def ask(port: int, path: str) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()

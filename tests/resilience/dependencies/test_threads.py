@@ -42,7 +42,7 @@ def test_of_what_hangs_there_are_no_more_threads_than_places_and_others_go_on(
     slow = soft("slow", bulkhead, 20_000)
 
     def hang() -> str:
-        hangs.wait(30)
+        hangs.wait(60)
         return "late"
 
     late = [slow.call_now(hang, default=lambda: "none") for _ in range(3)]
@@ -57,7 +57,7 @@ def test_of_what_hangs_there_are_no_more_threads_than_places_and_others_go_on(
     hangs.set()
     wait_until(lambda: bulkhead.inflight == 0)
     for one in threads:
-        one.join(5)
+        one.join(60)
     assert slow.call_now(lambda: "well").unwrap() == "well"
 
 
@@ -129,7 +129,7 @@ def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up(
         raise ConnectionResetError
 
     def late_bug() -> str:
-        hangs.wait(30)
+        hangs.wait(60)
         raise KeyError("nobody waits for it")
 
     works = {"good": good, "failed": fail, "late": late_bug}

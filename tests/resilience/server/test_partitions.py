@@ -108,14 +108,14 @@ def test_what_holds_every_place_leaves_a_partition_its_share(door: Any) -> None:
         try:
             for _ in range(2):  # while places are free anybody has them all
                 held.append(pool.submit(opened.ask, opened.hold, 30))
-                assert opened.service.entered.acquire(timeout=10)
+                assert opened.service.entered.acquire(timeout=60)
             assert opened.ask(opened.other, 0.3) == REFUSED
             for _ in range(3):
                 assert opened.ask(opened.paid, 20) == "200"
             assert opened.ask(opened.other, 0.3) == REFUSED
         finally:
             opened.service.gate.set()
-        assert [one.result(30) for one in held] == ["200", "200"]
+        assert [one.result(60) for one in held] == ["200", "200"]
         assert opened.ask(opened.other, 20) == "200"
         text = page(families(opened.protection))
     sample = b'sluicegate_resilience_partition_under_way{lane="light",partition="checkout"} 0\n'

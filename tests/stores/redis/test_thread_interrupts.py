@@ -108,7 +108,7 @@ def by_others(store: RedisThreads, key: str) -> list[int]:
     for _ in range(2):
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
-        thread.join(20)
+        thread.join(60)
     return left
 
 
