@@ -302,7 +302,8 @@ def test_a_fleet_does_not_ask_in_one_beat() -> None:
 
     async def sleep(seconds: float) -> None:
         if threading.get_ident() != thread:  # loops of other tests may still run in threads
-            return await real(seconds)
+            await real(seconds)
+            return
         waits.append(seconds)
         if len(waits) == 50:
             raise WatchedError
