@@ -271,7 +271,7 @@ def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
     """No cap of one shard where there is no other to keep it from: fifty may write at once."""
 
     def write(of: int) -> None:
-        for number in range(20):
+        for number in range(6):
             while not is_set(kv, f"many:{of}-{number}"):
                 pass
 
@@ -283,5 +283,5 @@ def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
     for thread in threads:
         thread.join(60)
     admitted, refused = bulkhead(kv)
-    assert admitted >= before[0] + 1_000
+    assert admitted >= before[0] + 300
     assert refused == before[1]

@@ -49,6 +49,7 @@ def test_the_demonstration_holds_who_is_over_refuses_nobody_else_and_leaves_noth
         demo.stop()
 
 
+@pytest.mark.prove
 def test_the_sources_first_attempt_swings_from_everything_to_nothing(tmp_path: Path) -> None:
     flags = ["-n", "2", "--rate", "40", "--plain", "--every", "1", "--seconds", "120"]
     form = ["--estimate", "linear", "--suppression", "coin", "--node-ratio", "0"]
