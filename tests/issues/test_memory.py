@@ -18,7 +18,7 @@ from sluicegate import BadValue, Limiter
 from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX, log_step
 from sluicegate.testing import HandClock
 
-MILLION = 1_000_000
+MANY = 300_000
 
 
 def costs_s(limiter: Limiter, keys: Iterable[str]) -> list[float]:
@@ -51,19 +51,19 @@ def test_a_spent_limit_is_not_forgotten_by_a_store_that_is_full(spent: int) -> N
     assert limiter.keys_tracked() <= 100
 
 
-def test_a_million_keys_that_expire_at_once_stall_nobody() -> None:
+def test_keys_that_expire_at_once_stall_nobody() -> None:
     # limits: 15 to 20 ms for 100,000 keys, 120 to 150 ms for 500,000, again and again.
     clock = HandClock()
     limiter = Limiter("2/minute", clock=clock)
     take = limiter.take
-    for number in range(MILLION):
+    for number in range(MANY):
         take(f"{number}")
-    assert limiter.keys_tracked() == MILLION
+    assert limiter.keys_tracked() == MANY
     clock.advance(s=61)
     gc.collect()  # what other tests have left is not ours to pay
     costs = costs_s(limiter, (f"new {number}" for number in range(20_000)))
-    assert max(costs) < sum(costs) / 4  # a pass over a million costs more than all of these
-    assert limiter.keys_tracked() <= MILLION
+    assert max(costs) < sum(costs) / 4  # a pass over all keys costs more than all of these
+    assert limiter.keys_tracked() <= MANY
 
 
 def test_a_store_full_of_limited_keys_does_not_spend_its_time_in_search_of_room() -> None:
