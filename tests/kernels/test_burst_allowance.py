@@ -9,6 +9,8 @@ import pytest
 
 from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
 
+pytestmark = pytest.mark.prove
+
 MS = 1_000
 S = 1_000_000
 # All that was gained is remembered.

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from sluicegate.kernels.lane_search import LEAST, LaneSearch
 
+pytestmark = pytest.mark.prove
+
 MS = 1_000
 SECOND = 1_000_000
 MOST = 32

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from sluicegate.kernels.place_search import PlaceSearch
 from tests.prove.seeds import first
 
+pytestmark = pytest.mark.prove
+
 SECOND = 1_000_000
 MOST = 64
 

@@ -20,6 +20,7 @@ def test_the_mean_is_what_it_says_and_every_case_at_the_capacity_has_one_kind() 
     assert all(len(RIGS[case].kinds) == 1 for case in ONCE)
 
 
+@pytest.mark.prove
 def test_bursts_at_twice_the_capacity_are_served_in_the_pauses_behind_them() -> None:
     found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once("protect", TWICE, 0)
     assert found["goodput"] >= 0.9
@@ -27,6 +28,7 @@ def test_bursts_at_twice_the_capacity_are_served_in_the_pauses_behind_them() -> 
     assert found["success.critical"] >= 0.999
 
 
+@pytest.mark.prove
 def test_the_dispatcher_serves_them_too_while_it_looks_for_its_places() -> None:
     """Where `shed` heeded the delay of a burst, and its line was halved by chance, it was 0.77."""
     found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once("dispatcher", TWICE, 1)

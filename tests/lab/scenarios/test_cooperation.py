@@ -34,6 +34,7 @@ SMALL = {
 }
 
 
+@pytest.mark.prove
 def test_callers_that_hold_back_leave_the_server_its_work() -> None:
     """By answers alone twice what is answered is sent, and 0.952 is left; if told, 0.976."""
     untold, told = (
