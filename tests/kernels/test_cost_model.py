@@ -269,8 +269,8 @@ def test_a_margin_is_bounded_by_the_correction() -> None:
     assert CostModel(Weights(*TRUE)).margin() == 1.0
 
 
-@pytest.mark.parametrize(("rate", "updates"), [(0.02, 1_000_000), (1.0, 100_000)])
-def test_a_million_updates_with_outliers_stay_positive_and_within_their_span(
+@pytest.mark.parametrize(("rate", "updates"), [(0.02, 200_000), (1.0, 50_000)])
+def test_updates_with_outliers_stay_positive_and_within_their_span(
     rate: float, updates: int
 ) -> None:
     model = CostModel(Weights(*TRUE), rate=rate, margin_quantile=0.7)
