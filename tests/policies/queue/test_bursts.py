@@ -40,6 +40,7 @@ def run(rig: Rig, seed: int, **settings: object) -> RunLedger:
     return task_mode.run_policy(rig, make, seed)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("seed", first(1, SEEDS))
 def test_bursts_at_twice_the_capacity_leave_hardly_a_place_idle(seed: int) -> None:
     rig = rig_of(WorkKind(name="get", arrivals=bursts(2)))
@@ -52,6 +53,7 @@ def test_bursts_at_twice_the_capacity_leave_hardly_a_place_idle(seed: int) -> No
     assert short["goodput"] <= found["goodput"] - 0.12
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("line_us", first(1, [None, 12_000]))
 def test_what_matters_loses_nothing_to_who_waits_longer(line_us: int | None) -> None:
     parts = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
@@ -64,6 +66,7 @@ def test_what_matters_loses_nothing_to_who_waits_longer(line_us: int | None) -> 
     assert found["success.CRITICAL"] >= 0.999
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("workers", "load", "seed"),
     first(2, [(16, 1.1, 6), (4, 1.1, 2), (4, 1.0, 1), (16, 1.1, 1), (16, 0.8, 1), (16, 2.0, 1)]),

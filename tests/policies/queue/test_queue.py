@@ -304,6 +304,7 @@ def overload(form: str, standing_us: int | None, load: int) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+@pytest.mark.prove
 def test_codel_and_facebook_answer_in_time_at_thrice_the_load_where_packets_do_not() -> None:
     in_time, served = overload("codel", 100_000, 3)
     assert served >= 900

@@ -92,6 +92,7 @@ def test_more_than_is_served_is_refused_as_by_delays_alone(load: float) -> None:
     assert control > 0.02
 
 
+@pytest.mark.prove
 def test_callers_who_come_later_are_not_refused_for_good() -> None:
     by_delays = refused(callers=70, late=30, seconds=6, form="folly")
     assert refused(callers=70, late=30, seconds=6) < 0.75 * by_delays

@@ -303,6 +303,7 @@ def test_what_a_later_stage_refuses_has_come_all_the_same() -> None:
     assert shed.stats().admitted == (0, 1, 0, 0)
 
 
+@pytest.mark.prove
 def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
     """A closed loop: 10 units are served a step of 10 ms, 200 may wait, and the wait is told."""
     stress = Stress()
