@@ -35,6 +35,7 @@ def test_the_dispatcher_serves_them_too_while_it_looks_for_its_places() -> None:
     assert found["goodput"] >= 0.85
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", ["fifo", "folly", "without-allowance"])
 def test_a_plain_line_and_a_rule_that_knows_no_bursts_lose_them(name: str) -> None:
     found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once(name, TWICE, 0)
