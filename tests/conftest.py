@@ -22,7 +22,7 @@ TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 
 # A busy machine is no fault of the code, so no deadline. What the examples of one run miss the next
 # run's may find; HYPOTHESIS_PROFILE=thorough looks longer.
-settings.register_profile("default", deadline=None, max_examples=60)
+settings.register_profile("default", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

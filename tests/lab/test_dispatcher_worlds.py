@@ -46,6 +46,7 @@ planted = pytest.mark.skipif(
 )
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
     assert harm_of_slowness(play(slow_down(seed), seed)) == []
@@ -57,12 +58,14 @@ def test_a_stall_is_over_half_a_second_after_its_end(seed: int) -> None:
     assert recovery_us(play(stall(seed), seed)) <= STALL_OVER_US_MAX
 
 
+@pytest.mark.prove
 def test_a_deadline_of_five_times_the_work_is_tried_though_some_of_it_takes_longer() -> None:
     """By the p99 of what work takes 68% of it was served, and 99% by the median."""
     found = play(short_deadline(50_000), 1)
     assert found.served(KNOWN_SHORT_US, found.rig.span_us, 1) > 0.9
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("seed", range(3))
 def test_reads_hardly_notice_scans_though_nobody_knows_how_much_the_engine_can_do(
     seed: int,
@@ -71,6 +74,7 @@ def test_reads_hardly_notice_scans_though_nobody_knows_how_much_the_engine_can_d
     assert read_p99_ms(play(neighbours(), seed)) < 20
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("seed", range(2))
 def test_an_engine_that_does_five_a_second_does_them_in_time(slots: int, seed: int) -> None:

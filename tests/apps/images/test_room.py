@@ -120,7 +120,7 @@ def test_growing_in_any_order_ends_within_the_bound(seed: int) -> None:
         assert all(one is None or isinstance(one, asyncio.CancelledError) for one in ended)
         assert room.used == room.waiting == 0
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_the_room_is_held_until_the_bytes_are_stored_and_not_after(tmp_path: Path) -> None:

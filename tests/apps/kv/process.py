@@ -22,7 +22,7 @@ class KvProcess(ServerProcess):
 
     def redis(self, token: str = "", **settings: Any) -> redis.Redis:
         """A real Redis client of it."""
-        return redis.Redis(port=self.port, password=token or None, socket_timeout=10, **settings)
+        return redis.Redis(port=self.port, password=token or None, socket_timeout=60, **settings)
 
 
 def token_of(name: str) -> str:

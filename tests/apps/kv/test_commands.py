@@ -63,7 +63,7 @@ def by_http(kv: KvProcess, *rows: str) -> Callable[[], int]:
 def by_grpc(kv: KvProcess, *rows: str) -> Callable[[], int]:
     stub = KeyValuesStub(grpc.insecure_channel(f"127.0.0.1:{kv.port}"))
     places = [pb.Place(partition=row.encode()) for row in rows]
-    return lambda: int(stub.Remove(pb.RemoveRequest(table="t", places=places), timeout=10).removed)
+    return lambda: int(stub.Remove(pb.RemoveRequest(table="t", places=places), timeout=60).removed)
 
 
 def test_of_many_that_delete_a_key_one_is_told_that_it_did(kv: KvProcess) -> None:

@@ -194,7 +194,7 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
         background = Background("kv", pause_s=0)
         background.start("keeper", work)
-        await asyncio.wait_for(again.wait(), 5)
+        await asyncio.wait_for(again.wait(), 60)
         assert background.state() == {"keeper": {"failures": 1, "last": "KeyError: 'holder'"}}
         await background.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
+from tests.engines.child import run_to_end
 from tests.engines.redis import RedisServer
 
 
@@ -159,7 +159,7 @@ def test_told_to_end_it_finishes_what_is_under_way(tmp_path: Path) -> None:
             if kv.ask("/v1/state")[1]["board"]["stack"]["entered"]:
                 break
         assert kv.end() == 0
-        thread.join(10)
+        thread.join(60)
         assert answers == [True]
 
 
@@ -183,9 +183,9 @@ def test_killed_amid_writes_it_has_everything_it_acknowledged(tmp_path: Path) ->
         while len(acknowledged) < 500:
             threading.Event().wait(0.01)
         kv.signal(signal.SIGKILL)
-        kv.child.wait(10)
+        kv.child.wait(60)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     with KvProcess(tmp_path, "--engine", data, "--quota-ru", "10000000") as kv:
         client = kv.redis()
         keys = [f"t:{number}" for number in acknowledged]
@@ -219,12 +219,8 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
     flags = ["--engine", f"lmdb:{tmp_path / 'data'}", "--backups", str(tmp_path)]
     with KvProcess(tmp_path, *flags, *CALM) as kv:
         kv.redis().set("t:1", "kept")
-        done = subprocess.run(
-            [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        done = run_to_end(
+            [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url]
         )
         assert done.returncode == 0, done.stderr
     with KvProcess(tmp_path, "--engine", f"lmdb:{copy}") as kv:
@@ -243,14 +239,12 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--store", "http://x"], "--store"),
     ],
 )
-def test_a_wrong_flag_is_told_in_one_line(flags: list[str], message: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def test_a_wrong_flag_is_told_in_one_line(
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_to_end(
+        [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags]
     )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -277,7 +271,7 @@ def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
     """No cap of one shard where there is no other to keep it from: fifty may write at once."""
 
     def write(of: int) -> None:
-        for number in range(20):
+        for number in range(6):
             while not is_set(kv, f"many:{of}-{number}"):
                 pass
 
@@ -289,5 +283,5 @@ def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
     for thread in threads:
         thread.join(60)
     admitted, refused = bulkhead(kv)
-    assert admitted >= before[0] + 1_000
+    assert admitted >= before[0] + 300
     assert refused == before[1]

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.apps.resilience.drill.caller import HttpCaller
+from sluicegate.apps.resilience.drill.child import started
 from sluicegate.apps.resilience.drill.load import DrillRecord
 from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
 from sluicegate.cli import main
@@ -368,8 +369,26 @@ def test_ctrl_c_ends_the_service_and_what_it_has_started(tmp_path: Path, number:
         pids = [int(word) for word in mark.read_text().split()]
         assert all(map(alive, pids))
         process.send_signal(number)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert not any(map(alive, pids))
+
+
+def test_drill_end_waits_for_killed_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed child runs on until the kernel gets to it, which takes time on a busy machine."""
+    sent: list[int] = []
+    real = os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        sent.append(number)
+        if number != 0:
+            real(group, number)
+        elif sent.count(0) > 3:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    with started([sys.executable, "-c", "import time; time.sleep(60)"], {}):
+        pass
+    assert sent == [signal.SIGTERM, signal.SIGKILL, 0, 0, 0, 0]
 
 
 def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,17 +38,20 @@ def test_the_keys_are_noticed_at_once_and_fetched_a_few_times_and_others_feel_no
     assert figures["usual_p99"] <= 1.25, "of some hundreds of reads"
 
 
+@pytest.mark.prove
 def test_what_is_cold_is_fetched_by_each_in_the_form_of_the_seed_and_noticed_later() -> None:
     ours, seeds = flooded(shield), flooded(mussel)
     assert seeds["forwarded"] > 10 * ours["forwarded"]
     assert seeds["detect_ms"] > 2 * ours["detect_ms"]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("make_front", [without_coalesce, without_hot_key])
 def test_with_a_policy_taken_out_the_store_is_asked_far_more(make_front: MakeReadPath) -> None:
     assert flooded(make_front)["forwarded"] > 3 * flooded(shield)["forwarded"]
 
 
+@pytest.mark.prove
 def test_the_baselines_are_asked_for_more_than_a_thousandth_of_ten_seconds() -> None:
     ten_seconds = 1e-3 * 160_000
     assert flooded(lambda world, store: NoCache(store.get))["forwarded"] > ten_seconds

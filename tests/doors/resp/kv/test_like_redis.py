@@ -41,7 +41,7 @@ class Peer:
     """A connection to a real Redis."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         (about,) = self.request(command("INFO", "server"), 1)
         self.old = b"redis_version:6" in about  # see `is_newer`
 
