@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from sluicegate.kernels.codel import Codel
-from sluicegate.lab.baselines.concurrency_limits import PublishedGradient2
-from sluicegate.lab.baselines.sample_window import SampleWindow
+from sluicegate.lab.baselines.gradient2 import PublishedGradient2, SampleWindow
 from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import LOOP_IO_US, burn, make_resources, starve

@@ -127,9 +127,7 @@ class ProtectedApp:
             if waiting:
                 inbox.close()
 
-    async def _refuse(
-        self, decision: Decision, request: Request, scope: Scope, send: Send
-    ) -> None:
+    async def _refuse(self, decision: Decision, request: Request, scope: Scope, send: Send) -> None:
         mark = self.protection.mark_of(decision, request)
         raw = [] if mark is None else _raw(mark.http_fields())
         head = scope["method"] == "HEAD"
