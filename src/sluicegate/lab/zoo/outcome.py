@@ -57,10 +57,19 @@ class Record:
         """Return whether the caller has hung up."""
         return self.fate[ask.number] == LEFT
 
+    def _least_us(self, kind: int) -> float:
+        """Return what a quarter of the work of a kind takes at most.
+
+        With less time left a refusal is inevitable: the work of most requests cannot finish.
+        """
+        work_us = sorted(ask.work_us for ask in self.load if ask.kind == kind)
+        return quantile(work_us, 0.25) if work_us else 0.0
+
     def outcome(self) -> Outcome:
         """Sum it up."""
         found = Outcome(self.shape.until_us // BUCKET_US + 1)
         waits_us, late_us, untold_us = [], [], []
+        least_us = [self._least_us(number) for number in range(len(self.shape.traffic))]
         refused = silent = 0
         for ask in self.load:
             kind, fate = self.shape.traffic[ask.kind], self.fate[ask.number]
@@ -72,7 +81,7 @@ class Record:
             elif fate == REFUSED:
                 refused += 1
                 if kind.tells == DEADLINE and kind.patience_us:
-                    inevitable_us = max(kind.patience_us - kind.work.mean_us, 0)
+                    inevitable_us = max(kind.patience_us - least_us[ask.kind], 0)
                     late_us.append(max(took_us - inevitable_us, 0))
                 elif kind.patience_us:
                     untold_us.append(took_us / kind.patience_us)

@@ -187,7 +187,7 @@ class Gate(BasePromptPolicy):
         """Take a slot, for a request that is `ready`."""
         resource = self.resource(request)
         if request.deadline_us is not None and self._is_too_late(
-            request, resource.need_us(request, now_us), now_us
+            request, resource.least_us(request, now_us), now_us
         ):
             return self._refusal(DEADLINE)
         return self._start(resource, request, now_us, None)
@@ -209,8 +209,8 @@ class Gate(BasePromptPolicy):
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
         resource = self.resource(request)
-        need_us = resource.need_us(request, now_us)
-        if self._is_too_late(request, need_us, now_us):
+        least_us = resource.least_us(request, now_us)
+        if self._is_too_late(request, least_us, now_us):
             return self._refusal(DEADLINE)
         loop = asyncio.get_running_loop()
         size = WAITER_BYTES + (0 if self._size_bytes is None else self._size_bytes(request))
@@ -218,7 +218,7 @@ class Gate(BasePromptPolicy):
         if not self._make_room(unit):
             self._full += 1
             return self._refusal(QUEUE_FULL, self._wait_us(resource))
-        resource.queue.push(unit, need_us, now_us)
+        resource.push(unit, request, least_us, now_us)
         self.queued += 1
         self.queued_bytes += size
         self._watch(resource, clock, now_us)
@@ -275,7 +275,8 @@ class Gate(BasePromptPolicy):
             if isinstance(unit, GateWaiter) and unit.request is request:
                 queue.remove(unit)
                 unit.rank = rank_of(request)
-                queue.push(unit, unit.need_us, unit.queued_us)
+                least_us = 0 if unit.deadline_us < 0 else unit.deadline_us - unit.latest_us
+                unit.resource.push(unit, request, least_us, unit.queued_us)
                 return True
         return False
 
@@ -316,10 +317,10 @@ class Gate(BasePromptPolicy):
             self._worked_us,
         )
 
-    def _is_too_late(self, request: Request, need_us: int, now_us: int) -> bool:
+    def _is_too_late(self, request: Request, least_us: int, now_us: int) -> bool:
         """Whether the request could not end in time if it started now; count it."""
         deadline_us = request.deadline_us
-        if deadline_us is None or now_us + max(need_us, 1) <= deadline_us:
+        if deadline_us is None or now_us + max(least_us, 1) <= deadline_us:
             return False
         self._too_late += 1
         return True

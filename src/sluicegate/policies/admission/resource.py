@@ -63,10 +63,15 @@ class Resource:
             times = self.times.setdefault(operation, ServiceTimes())
         return times
 
-    def need_us(self, request: Request, now_us: int) -> int:
-        """Return how long this request is expected to take if it starts now; 0 if unknown."""
+    def need_us(self, request: Request) -> int:
+        """Return how long this request is expected to take; 0 if nothing is known."""
         times = self.times.get(request.operation)
-        return 0 if times is None else times.expected_us(self.inflight, now_us)
+        return int(self.mean_us if times is None or not times.count else times.mean_us)
+
+    def least_us(self, request: Request, now_us: int) -> int:
+        """Return the least time that this request takes if it starts now; 0 if unknown."""
+        times = self.times.get(request.operation)
+        return 0 if times is None else times.least_us(self.inflight, now_us)
 
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
@@ -75,6 +80,16 @@ class Resource:
             if served_us[rank] >= since_us:
                 return True
         return False
+
+    def push(self, unit: Waiting, request: Request, least_us: int, now_us: int) -> None:
+        """Add a unit to the queue."""
+        self.queue.push(
+            unit,
+            self.need_us(request),
+            now_us,
+            least_us=least_us,
+            slots=self.limit,
+        )
 
     def start(self, rank: int, now_us: int) -> None:
         """A unit has been sent."""
@@ -85,7 +100,7 @@ class Resource:
         """Take the unit out of the queue that is to start now; None if none may."""
         if not self.queue.waiting or self.inflight >= self.limit:
             return None
-        return self.queue.pop(self.mean_us, now_us)
+        return self.queue.pop(self.mean_us)
 
     def record(
         self, request: Request, sent_us: int, inflight: int, took_us: int, now_us: int, late: bool
