@@ -34,8 +34,8 @@ class ServiceTimes:
         "_last_count",
         "_last_inflight",
         "_last_sum",
-        "_long",
         "_least_us",
+        "_long",
         "_sum",
         "count",
         "last_us",
@@ -73,8 +73,8 @@ class ServiceTimes:
     def least_us(self, inflight: int, now_us: int) -> int:
         """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
 
-        `inflight` others are in flight. With fewer of them than the samples had it is less, so that one unit is let in and
-        measured after everything was slow.
+        `inflight` others are in flight. With fewer of them than the samples had it is less, so that
+        one unit is let in and measured after everything was slow.
         """
         if self.count < SAMPLES_MIN or now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us:
             return 0

@@ -91,7 +91,16 @@ class GateWaiter(Waiting):
 class GatePermit(BasePermit):
     """One slot."""
 
-    __slots__ = ("_gate", "_inflight", "is_open", "request", "resource", "sent_us", "unit")
+    __slots__ = (
+        "_gate",
+        "_inflight",
+        "is_open",
+        "request",
+        "resource",
+        "sent_us",
+        "unit",
+        "window",
+    )
 
     def __init__(
         self,
@@ -100,6 +109,7 @@ class GatePermit(BasePermit):
         request: Request,
         now_us: int,
         unit: GateWaiter | None,
+        window: int,
     ) -> None:
         self._gate = gate
         self._inflight = resource.inflight
@@ -108,6 +118,7 @@ class GatePermit(BasePermit):
         self.request = request
         self.sent_us = now_us
         self.unit = unit
+        self.window = window
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """Give the slot to the next unit."""
@@ -251,9 +262,11 @@ class Gate(BasePromptPolicy):
                 self._late += 1
                 self._late_us += took_us
             late = late or outcome is Outcome.DROPPED
-            resource.record(request, sent_us, inflight, took_us, now_us, late)
+            resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
+        elif resource.found is not None:
+            resource.found.forget(permit.window, now_us)
         if resource.queue.waiting and not self._turn:
             self._serve(resource, now_us)
 
@@ -328,9 +341,9 @@ class Gate(BasePromptPolicy):
     def _start(
         self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
     ) -> GatePermit:
-        resource.start(rank_of(request) if unit is None else unit.rank, now_us)
+        window = resource.start(rank_of(request) if unit is None else unit.rank, now_us)
         self._admitted += 1
-        return GatePermit(self, resource, request, now_us, unit)
+        return GatePermit(self, resource, request, now_us, unit, window)
 
     def _serve(self, resource: Resource, now_us: int) -> None:
         """Start the units that have a slot now."""

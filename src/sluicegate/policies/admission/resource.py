@@ -91,10 +91,11 @@ class Resource:
             slots=self.limit,
         )
 
-    def start(self, rank: int, now_us: int) -> None:
-        """A unit has been sent."""
+    def start(self, rank: int, now_us: int) -> int:
+        """A unit is sent; return the window that it belongs to (`FoundLimit.send`)."""
         self.inflight += 1
         self.served_us[rank] = now_us
+        return 0 if self.found is None else self.found.send()
 
     def next(self, now_us: int) -> Waiting | None:
         """Take the unit out of the queue that is to start now; None if none may."""
@@ -103,10 +104,18 @@ class Resource:
         return self.queue.pop(self.mean_us)
 
     def record(
-        self, request: Request, sent_us: int, inflight: int, took_us: int, now_us: int, late: bool
+        self,
+        request: Request,
+        sent_us: int,
+        window: int,
+        inflight: int,
+        took_us: int,
+        now_us: int,
+        late: bool,
     ) -> None:
         """Learn from a unit that has ended; `inflight` were in flight when it was sent."""
-        self.times_of(request.operation).record(took_us, inflight, now_us)
+        times = self.times_of(request.operation)
+        times.record(took_us, inflight, now_us)
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
         self.mean_us += (took_us - self.mean_us) * weight
         found = self.found
@@ -116,7 +125,14 @@ class Resource:
                 arrived_us = request.arrived_us
                 patience_us = request.deadline_us - (arrived_us if arrived_us else sent_us)
             found.record(
-                sent_us, now_us, inflight, max(patience_us, 0), late, self.queue.waiting > 0
+                window,
+                took_us,
+                now_us,
+                inflight,
+                max(patience_us, 0),
+                times.usual_us or self.mean_us,
+                late,
+                self.queue.waiting > 0,
             )
 
 
