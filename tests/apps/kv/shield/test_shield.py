@@ -350,9 +350,7 @@ def test_key_is_shielded_only_while_its_shard_is_loaded() -> None:
     async def story(loop: VirtualLoop) -> None:
         loads = {"s": 0.0, "idle": 0.0}
         bench = Bench(loop)
-        bench.shield = Shield(
-            ShieldSettings(), Half(), loads=OfferedLoads(loads.__getitem__)
-        )
+        bench.shield = Shield(ShieldSettings(), Half(), loads=OfferedLoads(loads.__getitem__))
         states = [bench.look(shard="s")[0] for _ in range(500)]
         assert set(states) == {COLD}
         loads["s"] = 1.0
