@@ -176,7 +176,7 @@ def test_saved_reads_are_those_within_a_ttl() -> None:
 
 
 def test_offered_load_counts_reads_that_were_saved() -> None:
-    """Nine of ten reads are answered from memory; what is left keeps the engine busy for a fifth."""
+    """Nine of ten reads are answered from memory; the rest keep the engine busy for a fifth."""
     load = OfferedLoad()
     for _ in range(1_000):
         load.seen += 10 * 0.2

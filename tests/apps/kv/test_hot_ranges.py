@@ -13,7 +13,7 @@ from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.shield.settings import ShieldSettings
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.engine import KeyRange
-from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write, WriteCondition
 from tests.apps.kv.test_dispatcher import ANYBODY, dispatcher, fill, scans
 
@@ -308,5 +308,42 @@ def test_crowd_on_popular_keys_is_answered_by_a_busy_dispatcher() -> None:
             assert gets(app) < before + 300
             assert app.hot is not None
             assert app.hot.stats().hot.served + app.hot.stats().flights.joined > 100
+
+    asyncio.run(story())
+
+
+def test_hot_read_of_engine_that_answers_at_once_makes_no_task() -> None:
+    async def story() -> None:
+        async with hot_dispatcher("--engine", "memory:", "--quota-ru", "1000000") as app:
+            await fill(app, 1)
+            rows = [app.dispatcher.get("t", b"p", b"00000", CALL) for _ in range(3)]
+            assert [row.value for row in rows if isinstance(row, Row)] == [b"v"] * 3
+            assert gets(app) == 1, "the first is kept for the others"
+            assert [place.forwarded for place in app.hot_board(1)] == [1]
+            await put(app, b"new")
+            row = app.dispatcher.get("t", b"p", b"00000", CALL)
+            assert isinstance(row, Row)
+            assert row.value == b"new"
+
+    asyncio.run(story())
+
+
+def test_old_answer_stands_in_when_engine_that_answers_at_once_fails() -> None:
+    async def story() -> None:
+        async with hot_dispatcher("--engine", "memory:", "--quota-ru", "1000000") as app:
+            await fill(app, 2)
+            assert app.hot is not None
+            app.hot.replace(ShieldSettings(saved_min=0.0, ttl_us=1, negative_ttl_us=1))
+            assert isinstance(app.dispatcher.get("t", b"p", b"00000", CALL), Row)
+
+            def fail(*_: object) -> None:
+                raise Unavailable("the engine", "it fell over")
+
+            app.engine.read = fail  # type: ignore[method-assign, assignment]
+            row = app.dispatcher.get("t", b"p", b"00000", CALL)
+            assert isinstance(row, Row)
+            with pytest.raises(Unavailable):
+                app.dispatcher.get("t", b"p", b"00001", CALL)
+            assert app.hot.stats().stale_served == 1
 
     asyncio.run(story())

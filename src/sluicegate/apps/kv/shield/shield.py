@@ -82,7 +82,7 @@ V = TypeVar("V", bound=CachedAnswer)
 
 @final
 class _Tally:
-    """What became of the reads of one hot key."""
+    """What became of the reads of one key, since it was hot or shown."""
 
     __slots__ = ("forwarded", "served", "size_bytes")
 
@@ -199,6 +199,9 @@ class Shield(Generic[V]):
         """Count this read, and return what to do."""
         load = None if self._loads is None else self._loads.see(shard)
         if not self._hot.is_hot(key, now_us, load, strong):
+            tally = self._tallies.get(key)
+            if tally is not None:
+                tally.forwarded += 1
             return COLD, None
         state, row = self._hot.find(key, now_us, self._chance.draw())
         if row is not None and 0 < row.expires_us <= now_us:
@@ -342,22 +345,17 @@ class Shield(Generic[V]):
         self._turns[table] = self._turns.get(table, 0) + 1
 
     def board(self, k: int) -> list[HotPlace]:
-        """The hottest keys, and what became of their reads."""
+        """The keys that are read most, and what became of their reads."""
         board = []
         for key, guaranteed in self._hot.top(k):
-            tally = self._tallies.get(key)
-            if tally is None:
-                board.append(HotPlace(without_turn(key), guaranteed, 0, 0, 0))
-            else:
-                board.append(
-                    HotPlace(
-                        without_turn(key),
-                        guaranteed,
-                        tally.served,
-                        tally.forwarded,
-                        tally.size_bytes,
-                    )
+            tally = self._tallies.get(key) or _Tally()
+            if len(self._tallies) < self.settings.tallies_max:
+                self._tallies[key] = tally  # from now on its reads are counted, hot or not
+            board.append(
+                HotPlace(
+                    without_turn(key), guaranteed, tally.served, tally.forwarded, tally.size_bytes
                 )
+            )
         return board
 
     @property
