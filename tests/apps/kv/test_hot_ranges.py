@@ -12,6 +12,7 @@ import pytest
 from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.shield.settings import ShieldSettings
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write, WriteCondition
@@ -20,11 +21,13 @@ from tests.apps.kv.test_dispatcher import ANYBODY, dispatcher, fill, scans
 SLOW = ("--engine", "faulty+memory:?slots=64&work_ms=5", "--quota-ru", "1000000")
 HOT = ShieldSettings(saved_min=0.0)  # every read is hot, whatever the load
 TEN = KeyRange(rows_max=10)
-CALL = CallContext(ANYBODY)
+# What is critical is served also where others keep the machine busy.
+CALL = CallContext(ANYBODY, criticality=Criticality.CRITICAL)
 
 
 async def scan(app: KvApp, span: KeyRange = TEN, *, token: bytes = b"", **some: Any) -> RowPage:
-    return await app.dispatcher.scan("t", b"p", span, CallContext(ANYBODY, **some), token)
+    call = CallContext(ANYBODY, criticality=Criticality.CRITICAL, **some)
+    return await app.dispatcher.scan("t", b"p", span, call, token)
 
 
 async def each(app: KvApp, *sorts: int, partition: bytes = b"p") -> Sequence[Row | None]:
