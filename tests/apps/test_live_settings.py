@@ -78,8 +78,6 @@ def test_live_settings_say_so_in_the_help() -> None:
         "chunk_ru",
         "deadline_ms",
         "grace_s",
-        "hot_min",
-        "hot_permille",
         "hot_ttl_ms",
         "leave_s",
         "log",
@@ -99,8 +97,9 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
         before, app.settings = app.settings, settings_from(
             KvSettings,
             *("--engine", "memory:", "--deadline-ms", "50", "--queue-ms", "3"),
-            *("--hot-min", "7", "--hot-permille", "9", "--hot-ttl-ms", "1000"),
-            *("--cache-bytes", "8192", "--audit-refusals", "2", "--shed-ramps", "together"),
+            *("--penalty-max", "2"),
+            *("--hot-ttl-ms", "1000", "--cache-bytes", "8192", "--audit-refusals", "2"),
+            *("--shed-ramps", "together"),
         )  # fmt: skip
         now_us = app.clock.now_us()
         ring = app.refusals
@@ -115,7 +114,7 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
         assert app.hot is not None
         for shield in (app.hot.keys, app.hot.ranges.shield):
             hot = shield.settings
-            assert (hot.hot_min, hot.hot_permille, hot.ttl_us) == (7, 9, 1_000_000)
+            assert hot.ttl_us == 1_000_000
             assert hot.cache_bytes_max == 4_096
         assert sorted(one.entity for one in ring.find(None)) == ["bob", "eve"]
         await app.engine.close()

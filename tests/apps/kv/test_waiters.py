@@ -33,7 +33,7 @@ class Crowd:
 
     def __init__(self, loop: VirtualLoop, **some: Any) -> None:
         self.loop = loop
-        settings = ShieldSettings(hot_min=1, hot_permille=0, **some)
+        settings = ShieldSettings(saved_min=0.0, **some)
         self.shield: Shield[Row] = Shield(settings, SeededChance(1))
         self.key = self.shield.key("t", b"p", b"")
         self.engine: Callable[[], Coroutine[Any, Any, Row | None]] = self.answers
