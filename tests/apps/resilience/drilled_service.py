@@ -6,7 +6,7 @@
 first two seconds. `naive`: the same, with a dependency that is
 waited for as long as it takes. `careful`: the dependency has places and a time of its own.
 
-Beyond 40 in flight, `dying` ends, `failing` answers 500, and `empty` answers 200 without content.
+Beyond 24 in flight, `dying` ends, `failing` answers 500, and `empty` answers 200 without content.
 `computing` blocks its event loop for 10 ms. `leaking` keeps 64 KiB of each request, and
 `leaking-files` a file. `unsteady` fails one request of four.
 """
@@ -74,7 +74,7 @@ def answer_of_kind() -> tuple[int, bytes] | None:
         os.dup(0)
     elif kind == "unsteady" and next(numbers) % 4 == 3:
         return 500, b"a bug"
-    if inflight > 40:
+    if inflight > 24:
         if kind == "dying":
             sys.stderr.write("out of something\n")
             os._exit(7)

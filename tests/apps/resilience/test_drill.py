@@ -259,16 +259,52 @@ def test_cause_under_overload_is_named_with_its_fix(
 
 
 @pytest.mark.prove
-def test_process_that_ends_is_named_with_its_last_words(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_process_that_ends_under_overload_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, SERVICE, "dying", "{port}"]
     assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
     printed = capsys.readouterr().out
     assert list(stages(printed).values())[-1] is False
     assert "  process ended: it ended with code 7: out of something" in printed
+
+
+ENDS = """
+import http.server, os, sys
+class Ends(http.server.SimpleHTTPRequestHandler):
+    asked = 0
+    def do_GET(self):
+        Ends.asked += 1
+        if Ends.asked > 20:
+            os._exit(3)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *words):
+        print("served", Ends.asked, flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ends).serve_forever()
+"""
+
+
+def test_process_that_ends_is_named_with_its_last_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [sys.executable, "-c", ENDS, "{port}"]
+    assert drill("--health", "/", "--patience-ms", "30000", "--", *command) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("it broke in 1 of 1 stage: search for its capacity.\n\n")
+    assert "  process ended: it ended with code 3: served 20" in printed
     assert "    fix: bound what it holds" in printed
     assert "not tried: every later stage: the service has ended" in printed
+
+
+def test_service_of_others_that_ends_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port("127.0.0.1")
+    with subprocess.Popen([sys.executable, "-c", ENDS, str(port)]) as process:
+        url = f"http://127.0.0.1:{port}/"
+        code = drill("--health", "/", "--patience-ms", "30000", "--url", url)
+        assert process.wait(30) == 3
+    assert code == 1
+    assert "  process ended: nothing listens on its port any more" in capsys.readouterr().out
 
 
 @pytest.mark.prove

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sluicegate.apps.resilience.drill.caller import Answer
+from sluicegate.apps.resilience.drill.caller import DrillAnswer
 from sluicegate.apps.resilience.drill.load import DrillRecord, ask_once
 from sluicegate.apps.resilience.drill.report import lines_of
 from sluicegate.apps.resilience.drill.settings import DrillSettings
@@ -16,8 +16,8 @@ from sluicegate.apps.resilience.drill.usage import CpuTime, Usage, usage_of
 from sluicegate.apps.resilience.drill.verdicts import (
     FIXES,
     DrillResult,
-    Finding,
     HealthWatch,
+    StageFinding,
     StageResult,
     calm_findings,
     dependency_findings,
@@ -53,13 +53,13 @@ def recorded(
     )
 
 
-def names(found: list[Finding]) -> list[str]:
+def names(found: list[StageFinding]) -> list[str]:
     return [finding.name for finding in found]
 
 
 def overload(
     record: DrillRecord, health_us: int = 1_000, cpu: CpuTime | None = None
-) -> list[Finding]:
+) -> list[StageFinding]:
     return overload_findings(record, 100.0, SETTINGS, HealthWatch("/healthz", [health_us]), cpu)
 
 
@@ -164,7 +164,7 @@ def test_no_samples_are_no_leak() -> None:
 
 @pytest.mark.parametrize("name", FIXES)
 def test_report_prints_fix_of_each_finding(name: str) -> None:
-    stage = StageResult("overload, 5 x", recorded(1), "words", (Finding(name, "figures"),))
+    stage = StageResult("overload, 5 x", recorded(1), "words", (StageFinding(name, "figures"),))
     lines = list(lines_of(DrillResult(100.0, [stage])))
     assert lines[0] == "it broke in 1 of 1 stage: overload, 5 x."
     assert lines[-2:] == [f"  {name}: figures", f"    fix: {FIXES[name]}"]
@@ -173,13 +173,13 @@ def test_report_prints_fix_of_each_finding(name: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "counted"),
     [
-        (Answer(200), "good"), (Answer(304), "good"), (Answer(429), "rejected"),
-        (Answer(503), "rejected"), (Answer(504), "rejected"), (Answer(500), "wrong"),
-        (Answer(404), "wrong"), (Answer(200, expected=False), "unexpected"),
+        (DrillAnswer(200), "good"), (DrillAnswer(304), "good"), (DrillAnswer(429), "rejected"),
+        (DrillAnswer(503), "rejected"), (DrillAnswer(504), "rejected"), (DrillAnswer(500), "wrong"),
+        (DrillAnswer(404), "wrong"), (DrillAnswer(200, expected=False), "unexpected"),
     ],
 )  # fmt: skip
-def test_answer_is_counted_by_status_and_content(answer: Answer, counted: str) -> None:
-    async def ask() -> Answer:
+def test_answer_is_counted_by_status_and_content(answer: DrillAnswer, counted: str) -> None:
+    async def ask() -> DrillAnswer:
         return answer
 
     record = DrillRecord()

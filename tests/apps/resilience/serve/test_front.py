@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.resilience.serve.front import Front, request_head, with_slots
-from sluicegate.apps.resilience.serve.outgoing import BYTES_AHEAD_MAX, HeldBytes, Outgoing
+from sluicegate.apps.resilience.serve.response_buffer import (
+    BYTES_AHEAD_MAX,
+    HeldBytes,
+    ResponseBuffer,
+)
 from sluicegate.apps.resilience.serve.workers import Workers
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
@@ -253,7 +257,7 @@ def test_outgoing_waits_beyond_its_bound() -> None:
             sent.append(message)
 
         held = HeldBytes()
-        outgoing = Outgoing(send, held)
+        outgoing = ResponseBuffer(send, held)
         await outgoing.send({"type": "http.response.body", "body": bytes(BYTES_AHEAD_MAX)})
         over = asyncio.create_task(outgoing.send({"type": "http.response.body", "body": b"x"}))
         await asyncio.sleep(0)
@@ -274,7 +278,7 @@ def test_outgoing_raises_what_the_server_raised() -> None:
         async def send(message: Any) -> None:
             raise RuntimeError("too long")
 
-        outgoing = Outgoing(send, HeldBytes())
+        outgoing = ResponseBuffer(send, HeldBytes())
         await outgoing.send({"type": "http.response.body", "body": b""})
         with pytest.raises(RuntimeError, match="too long"):
             await outgoing.finish()

@@ -102,6 +102,15 @@ def test_forwarded_headers_of_client_are_replaced(idle_shop: Served) -> None:
     assert "9.9.9.9" not in str(environ)
 
 
+def test_header_with_underscores_is_dropped(idle_shop: Served) -> None:
+    """WSGI would read it as the one with hyphens."""
+    connection = http.client.HTTPConnection("127.0.0.1", idle_shop.port, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request("GET", "/environ", headers={"X_Forwarded_For": "9.9.9.9"})
+        environ = json.loads(connection.getresponse().read())
+    assert environ["REMOTE_ADDR"] == environ["HTTP_X_FORWARDED_FOR"] == "127.0.0.1"
+
+
 def test_deadline_and_class_reach_application(idle_shop: Served) -> None:
     headers = {"X_Sluicegate_Deadline_Ms": "60000", "X_Sluicegate_Criticality": "bulk"}
     context = json.loads(idle_shop.ask("/context", **headers).body)

@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Answer(NamedTuple):
+class DrillAnswer(NamedTuple):
     """A status, and whether the body was as expected."""
 
     status: int
@@ -84,7 +84,7 @@ class HttpCaller:
         self._has_body: dict[str, bool] = {}
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def ask(self, path: str) -> Answer:
+    async def ask(self, path: str) -> DrillAnswer:
         """Return the answer, or raise `TimeoutError`, `OSError` or `EOFError`."""
         began_us = now_us()
         async with asyncio.timeout(self._patience_us / 1_000_000):
@@ -108,7 +108,7 @@ class HttpCaller:
         # A busy event loop cancels late; who waits would have hung up by then all the same.
         if now_us() - began_us > self._patience_us:
             raise TimeoutError
-        return Answer(status, self._is_expected(path, status, body))
+        return DrillAnswer(status, self._is_expected(path, status, body))
 
     def _is_expected(self, path: str, status: int, body: bytes) -> bool:
         if self._expect and status in _SUCCESS:

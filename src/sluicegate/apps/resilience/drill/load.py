@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, final
 
-from sluicegate.apps.resilience.drill.caller import Answer, HttpCaller
+from sluicegate.apps.resilience.drill.caller import DrillAnswer, HttpCaller
 from sluicegate.system import now_us, thread_times
 
 UNDER_WAY_MAX: Final = 800
@@ -102,7 +102,7 @@ class DrillRecord:
         return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0
 
 
-Ask = Callable[[], Awaitable[Answer]]
+Ask = Callable[[], Awaitable[DrillAnswer]]
 
 
 async def send_at(ask: Ask, rate: float, span_us: int) -> DrillRecord:

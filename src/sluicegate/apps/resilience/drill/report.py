@@ -10,7 +10,7 @@ from sluicegate.command_line.text import counted, rate, table
 
 def lines_of(result: DrillResult) -> Iterator[str]:
     """Yield the lines of the report."""
-    broke = [stage for stage in result.stages if not stage.held]
+    broke = [stage for stage in result.stages if not stage.holds]
     tried = counted(len(result.stages), "stage")
     if broke:
         names = ", ".join(stage.name for stage in broke)
@@ -24,7 +24,7 @@ def lines_of(result: DrillResult) -> Iterator[str]:
     rows = [
         [
             stage.name,
-            "held" if stage.held else "BROKE",
+            "held" if stage.holds else "BROKE",
             rate(stage.record.rate),
             rate(stage.record.goodput),
             f"{stage.record.share(len(stage.record.refused_us)):.1%}",

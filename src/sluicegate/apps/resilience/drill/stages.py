@@ -38,8 +38,8 @@ from sluicegate.apps.resilience.drill.verdicts import (
     ENDED,
     RECOVERY,
     DrillResult,
-    Finding,
     HealthWatch,
+    StageFinding,
     StageResult,
     calm_findings,
     dependency_findings,
@@ -108,7 +108,7 @@ class ServiceDrill:
             self._check_proxy()
             await self._play()
         except ServiceEndedError as error:
-            finding = Finding(ENDED, str(error))
+            finding = StageFinding(ENDED, str(error))
             self._add(self._stage, error.record, "its process did not survive", [finding])
             self._result.untried.append("every later stage: the service has ended")
         finally:
@@ -230,7 +230,9 @@ class ServiceDrill:
         session = self._service.session
         return None if session is None else usage_of(session)
 
-    def _add(self, name: str, record: DrillRecord, words: str, findings: list[Finding]) -> None:
+    def _add(
+        self, name: str, record: DrillRecord, words: str, findings: list[StageFinding]
+    ) -> None:
         if record.doubtful:
             words += (
                 f" (doubtful: the drill itself was {record.busy:.0%} busy, sent up to "
@@ -340,7 +342,7 @@ class ServiceDrill:
             if now_us() - began_us > us_max:
                 good = record.share(len(record.good_us))
                 words = f"after {us_max / 1e6:g} s of half load it answers {good:.0%}"
-                self._add(name, whole, "it stays down", [Finding(RECOVERY, words)])
+                self._add(name, whole, "it stays down", [StageFinding(RECOVERY, words)])
                 return
 
     async def _leaks(self) -> None:

@@ -69,7 +69,7 @@ FIXES: Final[Mapping[str, str]] = MappingProxyType({
 })  # fmt: skip
 
 
-class Finding(NamedTuple):
+class StageFinding(NamedTuple):
     """One thing that broke: its name in `FIXES`, and a sentence with the figures."""
 
     name: str
@@ -87,10 +87,10 @@ class StageResult(NamedTuple):
     name: str
     record: DrillRecord
     words: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[StageFinding, ...] = ()
 
     @property
-    def held(self) -> bool:
+    def holds(self) -> bool:
         """Whether nothing broke."""
         return not self.findings
 
@@ -107,7 +107,7 @@ class DrillResult:
     @property
     def holds(self) -> bool:
         """Whether nothing broke."""
-        return all(stage.held for stage in self.stages)
+        return all(stage.holds for stage in self.stages)
 
 
 class HealthWatch(NamedTuple):
@@ -117,16 +117,16 @@ class HealthWatch(NamedTuple):
     took_us: Sequence[int]
 
 
-def calm_findings(record: DrillRecord) -> list[Finding]:
+def calm_findings(record: DrillRecord) -> list[StageFinding]:
     """Judge half of the load that it can do."""
     good = record.share(len(record.good_us))
     if good >= CALM_GOOD:
         return []
     refused = record.share(len(record.refused_us))
     if refused > 1 - CALM_GOOD:
-        return [Finding(QUOTA, f"it rejects {refused:.0%} at half of its capacity")]
+        return [StageFinding(QUOTA, f"it rejects {refused:.0%} at half of its capacity")]
     return [
-        Finding(CALM, f"it answers {good:.1%} at half of its capacity"),
+        StageFinding(CALM, f"it answers {good:.1%} at half of its capacity"),
         *wrong_findings(record, 1 - CALM_GOOD),
     ]
 
@@ -137,85 +137,87 @@ def overload_findings(
     settings: DrillSettings,
     health: HealthWatch | None,
     cpu: CpuTime | None,
-) -> list[Finding]:
+) -> list[StageFinding]:
     """Judge an overload; `wanted` is the goodput it can have, `cpu` that of its busiest process."""
-    found: list[Finding] = []
+    found: list[StageFinding] = []
     share = record.goodput / wanted
     if share < settings.goodput_min:
         if record.hung > len(record.refused_us):
             hung = record.share(record.hung)
             words = f"{hung:.0%} got no answer in time: it works for callers that are gone"
-            found.append(Finding(HUNG, words))
+            found.append(StageFinding(HUNG, words))
         else:
             words = f"{share:.0%} of its capacity is left: rejections and errors take the rest"
-            found.append(Finding(SLOW, words))
+            found.append(StageFinding(SLOW, words))
     found += wrong_findings(record, settings.wrong_max)
     if health is not None and health.took_us:
         worst_us = max(health.took_us)
         if worst_us > settings.health_us_max:
             words = f"{health.path} took {worst_us / 1_000:.0f} ms, so a load balancer removes it"
-            found.append(Finding(HEALTH, words))
+            found.append(StageFinding(HEALTH, words))
     if found and cpu is not None and sum(cpu) >= CPU_BOUND:
         words = f"one process ran {cpu.ran:.0%} of the time, and waited for a core "
         words += f"{cpu.waited:.0%} of it"
-        found.append(Finding(CPU, words))
+        found.append(StageFinding(CPU, words))
     return found
 
 
 def wrong_findings(
     record: DrillRecord, share_max: float, *, allowed: frozenset[int] = frozenset()
-) -> list[Finding]:
+) -> list[StageFinding]:
     """Judge answers that are neither good nor rejections, and connections without an answer."""
-    found: list[Finding] = []
+    found: list[StageFinding] = []
     wrong = {status: count for status, count in record.wrong.items() if status not in allowed}
     share = record.share(sum(wrong.values()))
     if share > share_max:
         statuses = ", ".join(f"{count:,} x {status}" for status, count in sorted(wrong.items()))
-        found.append(Finding(WRONG, f"{share:.0%} got an error instead of a rejection: {statuses}"))
+        found.append(
+            StageFinding(WRONG, f"{share:.0%} got an error instead of a rejection: {statuses}")
+        )
     share = record.share(record.unexpected)
     if share > share_max:
         words = f"{share:.0%} got a success without the expected content"
-        found.append(Finding(UNEXPECTED, words))
+        found.append(StageFinding(UNEXPECTED, words))
     share = record.share(record.broken)
     if share > share_max:
         words = f"{share:.0%} of connections were refused, reset or cut"
-        found.append(Finding(BROKEN, words))
+        found.append(StageFinding(BROKEN, words))
     return found
 
 
 def dependency_findings(
     record: DrillRecord, other: DrillRecord | None, settings: DrillSettings
-) -> list[Finding]:
+) -> list[StageFinding]:
     """Judge a slow or dead dependency; `other` is the path that needs none.
 
     502 is a correct answer here, and so is a rejection: the service cannot do better.
     """
-    found: list[Finding] = []
+    found: list[StageFinding] = []
     hung = record.share(record.hung)
     if hung > settings.hung_max:
         words = f"{hung:.0%} of callers hung up before it did: it waits longer than they do"
-        found.append(Finding(WAITS, words))
+        found.append(StageFinding(WAITS, words))
     found += wrong_findings(record, settings.wrong_max, allowed=frozenset({_BAD_GATEWAY}))
     if other is not None:
         good = other.share(len(other.good_us))
         if good < settings.beside_min:
             words = f"{settings.beside} needs no dependency, and {good:.0%} of it was answered"
-            found.append(Finding(SHARED, words))
+            found.append(StageFinding(SHARED, words))
     return found
 
 
-def leak_findings(samples: Sequence[Usage], sent: int) -> list[Finding]:
+def leak_findings(samples: Sequence[Usage], sent: int) -> list[StageFinding]:
     """Judge growth in equal spans of calm load: samples are before, between and after them."""
-    found: list[Finding] = []
+    found: list[StageFinding] = []
     memory = [one.memory_bytes for one in samples]
     if _growth_min(memory) >= LEAKED_BYTES_MIN:
         grown = memory[-1] - memory[0]
         words = f"memory grew by {size(grown)} in {sent:,} requests of calm load"
-        found.append(Finding(MEMORY, f"{words}, {size(grown // max(sent, 1))} each"))
+        found.append(StageFinding(MEMORY, f"{words}, {size(grown // max(sent, 1))} each"))
     files = [one.files for one in samples]
     if _growth_min(files) >= LEAKED_FILES_MIN:
         words = f"{files[-1] - files[0]:,} more files and sockets are open after {sent:,} requests"
-        found.append(Finding(FILES, words))
+        found.append(StageFinding(FILES, words))
     return found
 
 

@@ -21,8 +21,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, final
 
-from sluicegate.apps.resilience.serve.incoming import Incoming
-from sluicegate.apps.resilience.serve.outgoing import HeldBytes, Outgoing
+from sluicegate.apps.resilience.serve.request_stream import RequestStream
+from sluicegate.apps.resilience.serve.response_buffer import HeldBytes, ResponseBuffer
 from sluicegate.apps.resilience.serve.upstream import Upstream, WorkerLostError
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Workers
 from sluicegate.contracts.errors import Unavailable
@@ -97,14 +97,14 @@ class Front:
         if mistake is not None:
             await _reply(mistake, send, scope["method"])
             return
-        incoming = Incoming(scope, receive)
+        incoming = RequestStream(scope, receive)
         scope[_INCOMING] = incoming
         try:
             await self._serve(scope, incoming, send)
         finally:
             incoming.close()
 
-    async def _serve(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+    async def _serve(self, scope: Scope, incoming: RequestStream, send: Send) -> None:
         try:
             async with asyncio.timeout(BODY_STALL_S_MAX):
                 stays = await incoming.settle()
@@ -117,7 +117,7 @@ class Front:
         assert task is not None
         leave = task.cancel
         incoming.on_gone = leave  # until `Forwarder` takes over
-        outgoing = Outgoing(send, self._held)
+        outgoing = ResponseBuffer(send, self._held)
         try:
             await self.protected(scope, incoming.receive, outgoing.send)
             await outgoing.finish()
@@ -160,7 +160,7 @@ class Forwarder:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Forward one admitted request, or one that bypasses the queue."""
-        incoming: Incoming = scope[_INCOMING]
+        incoming: RequestStream = scope[_INCOMING]
         book = self._workers.spare if served_request() is None else self._workers.threads
         try:
             async with _connected(book) as upstream:
@@ -195,7 +195,12 @@ class _Exchange:
     """One request on a connection, and its response."""
 
     def __init__(
-        self, scope: Scope, incoming: Incoming, receive: Receive, send: Send, upstream: Upstream
+        self,
+        scope: Scope,
+        incoming: RequestStream,
+        receive: Receive,
+        send: Send,
+        upstream: Upstream,
     ) -> None:
         self._scope = scope
         self._incoming = incoming

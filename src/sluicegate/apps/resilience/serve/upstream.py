@@ -1,5 +1,8 @@
 """Upstream: an HTTP/1.1 connection to a worker process, one exchange at a time.
 
+The worker tells the length of each body, or sends it in chunks, so a connection that closes before
+the end of a response is an error.
+
 Bounds: the connection stops reading while `BUFFERED_BYTES_MAX` of a response wait for the client,
 and `send` waits while the worker does not read.
 """
@@ -44,7 +47,6 @@ class Upstream(asyncio.Protocol):
         self._chunks: list[bytes] = []
         self._chunk_bytes = 0
         self._is_head_request = False
-        self._until_eof = False
         self._whole = True
         self._reusable = True
 
@@ -120,8 +122,6 @@ class Upstream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake everything that waits for this connection."""
-        if self._until_eof and self._head is not None and exc is None:
-            self._whole = True
         self.lost = True
         self._writable.set()
         self._news.set()
@@ -147,8 +147,6 @@ class Upstream(asyncio.Protocol):
         fields, self._fields = self._fields, []
         if status < _FIRST_FINAL:
             return
-        names = {name for name, _ in fields}
-        self._until_eof = not names & {b"content-length", b"transfer-encoding"}
         self._head = ResponseHead(status, fields)
         if self._is_head_request:  # the parser expects a body, and none comes
             self._whole, self._reusable = True, False

@@ -1,4 +1,4 @@
-"""Incoming: the messages of one request, read ahead of the application.
+"""Request stream: the messages of one request, read ahead of the application.
 
 Two reasons to read ahead: a client that disconnects while its request waits is noticed, and a small
 body that arrives slowly takes no slot. `READ_AHEAD_BYTES` of a body are kept; the rest stays in the
@@ -20,7 +20,7 @@ _GONE: Final[Message] = {"type": "http.disconnect"}
 
 
 @final
-class Incoming:
+class RequestStream:
     """One request's messages; `receive` is for the application."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:

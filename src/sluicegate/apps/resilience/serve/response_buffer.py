@@ -1,4 +1,4 @@
-"""Outgoing: a response between the worker and a client that reads slowly.
+"""Response buffer: a response between the worker and a client that reads slowly.
 
 A thread that has finished must not wait for its client, or a few slow readers hold all slots. So
 `BYTES_AHEAD_MAX` of each response are kept here until the client reads them, and of all responses
@@ -26,7 +26,7 @@ class HeldBytes:
 
 
 @final
-class Outgoing:
+class ResponseBuffer:
     """One response; `send` is for the application."""
 
     def __init__(self, send: Send, held: HeldBytes) -> None:
