@@ -12,7 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.zoo.outcome import BUCKET_US, END_US, Outcome, total
+from sluicegate.lab.zoo.outcome import BUCKET_US, Outcome, total
 from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE, PRODUCT, key_of
 from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, Shape
 from sluicegate.lab.zoo.simple import SIMPLE
@@ -68,7 +68,7 @@ class Judged(NamedTuple):
 
     def best(self) -> tuple[str, int]:
         """Return the best simple baseline, and its useful work."""
-        return best_of(self.outcomes, self.window_us)
+        return best_of(self.shape, self.outcomes, self.window_us)
 
     def missed(self) -> list[Finding]:
         """Return the bars that are missed."""
@@ -76,18 +76,26 @@ class Judged(NamedTuple):
 
 
 def window_of(shape: Shape, mode: str) -> tuple[int, int]:
-    """Return which requests of an overload count, by arrival."""
-    searching = mode == FOUND and shape.overload and not shape.limit
-    begin_us = shape.onset_us + SETTLED_US if searching and not shape.command else 0
-    return (begin_us if begin_us + 3 * SECOND_US < shape.until_us else 0), END_US
+    """Return the part of a run that counts."""
+    begin_us = shape.onset_us + SETTLED_US
+    searching = mode == FOUND and shape.overload and not shape.limit and not shape.command
+    if searching and begin_us + 2 * SECOND_US < shape.until_us:
+        return begin_us, shape.until_us
+    return 0, shape.until_us
 
 
-def best_of(outcomes: Mapping[str, Outcome], window_us: tuple[int, int]) -> tuple[str, int]:
+def useful(shape: Shape, found: Outcome, window_us: tuple[int, int]) -> int:
+    """Return the work that was answered in time, under overload by its end, else by arrival."""
+    return total(found.done_us if shape.overload else found.useful_us, *window_us)
+
+
+def best_of(
+    shape: Shape, outcomes: Mapping[str, Outcome], window_us: tuple[int, int]
+) -> tuple[str, int]:
     """Return the simple candidate with the most useful work, and that work."""
-    useful = {name: total(outcomes[name].useful_us, *window_us) for name in SIMPLE
-              if name in outcomes}  # fmt: skip
-    name = max(useful, key=lambda one: useful[one], default="")
-    return name, useful.get(name, 0)
+    found = {name: useful(shape, outcomes[name], window_us) for name in SIMPLE if name in outcomes}
+    name = max(found, key=lambda one: found[one], default="")
+    return name, found.get(name, 0)
 
 
 def judge(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Judged]:
@@ -133,7 +141,9 @@ def judge_all(judged: Sequence[Judged]) -> list[Bar]:
 
 
 def _findings(shape: Shape, mode: str, outcomes: Mapping[str, Outcome]) -> list[Finding]:
-    ours = outcomes[mode]
+    ours, window_us = outcomes[mode], window_of(shape, mode)
+    nothing = useful(shape, outcomes[NOTHING], window_us)
+    ratio = _over(useful(shape, ours, window_us), nothing)
     found = []
     if shape.command:
         found += _command(shape, ours, outcomes)
@@ -141,11 +151,11 @@ def _findings(shape: Shape, mode: str, outcomes: Mapping[str, Outcome]) -> list[
         found += _fleet(shape, mode, ours, outcomes)
     elif not shape.overload:
         target = 0.999 if shape.ordinary else 0.99
-        found.append(Finding("of nothing", _ratio(ours, outcomes[NOTHING]), target))
+        found.append(Finding("of nothing", ratio, target))
     elif _in_bounds(shape, mode, ours):
         found += _overload(shape, mode, ours, outcomes)
     elif mode == FOUND:
-        found.append(Finding("of nothing", _ratio(ours, outcomes[NOTHING]), 0.99))
+        found.append(Finding("of nothing", ratio, 0.99))
     if restored_us := shape.restored_us():
         value = _recovery_s(shape, ours, outcomes[ORACLE], restored_us)
         found.append(Finding("recovery, s", value, 1.0, False))
@@ -172,20 +182,19 @@ def _in_bounds(shape: Shape, mode: str, ours: Outcome) -> bool:
 def _overload(
     shape: Shape, mode: str, ours: Outcome, outcomes: Mapping[str, Outcome]
 ) -> list[Finding]:
-    window_us = window_of(shape, mode)
-    useful, oracle = total(ours.useful_us, *window_us), outcomes[ORACLE]
+    window_us, oracle = window_of(shape, mode), outcomes[ORACLE]
+    done = useful(shape, ours, window_us)
     found = [
-        Finding("of best simple", _over(useful, best_of(outcomes, window_us)[1]), 0.95),
-        Finding(OF_ORACLE, _over(useful, total(oracle.useful_us, *window_us)), -inf),
+        Finding("of best simple", _over(done, best_of(shape, outcomes, window_us)[1]), 0.95),
+        Finding(OF_ORACLE, _over(done, useful(shape, oracle, window_us)), -inf),
     ]
     if CRITICAL in ours.offered and len(ours.offered) > 1:
         critical = ours.share(CRITICAL, *window_us) / max(oracle.share(CRITICAL, *window_us), 1e-9)
         found.append(Finding("CRITICAL of oracle", critical, 0.98))
     if mode == FOUND:
         early_us = shape.onset_us, shape.onset_us + SETTLED_US
-        early = _over(
-            total(ours.useful_us, *early_us), total(outcomes[NOTHING].useful_us, *early_us)
-        )
+        none = useful(shape, outcomes[NOTHING], early_us)
+        early = _over(useful(shape, ours, early_us), none)
         found.append(Finding("of nothing, first 10 s", early, 0.99))
     return found
 
@@ -204,10 +213,10 @@ def _fleet(
 
 
 def _command(shape: Shape, ours: Outcome, outcomes: Mapping[str, Outcome]) -> list[Finding]:
-    offered = total(ours.offered_us)
-    best = best_of(outcomes, (0, END_US))[1]
-    possible = min(offered, shape.slots * shape.until_us)
-    found = [Finding("of best column", (total(ours.useful_us) - best) / possible, -_COMMAND_SHARE)]
+    window_us = 0, shape.until_us
+    done, best = useful(shape, ours, window_us), best_of(shape, outcomes, window_us)[1]
+    possible = min(total(ours.offered_us), shape.slots * shape.until_us)
+    found = [Finding("of best column", (done - best) / possible, -_COMMAND_SHARE)]
     if len(ours.offered) > 1:
         lead = ours.share(CRITICAL) - ours.share("DEGRADED")
         found.append(Finding("CRITICAL above DEGRADED", lead, 0))
@@ -224,10 +233,6 @@ def _recovery_s(shape: Shape, ours: Outcome, oracle: Outcome, restored_us: int) 
         if asked >= _ASKED_MIN and ours.share("", *window_us) < enough:
             last_us = begin_us + BUCKET_US
     return (last_us - restored_us) / SECOND_US
-
-
-def _ratio(ours: Outcome, other: Outcome) -> float:
-    return _over(total(ours.useful_us), total(other.useful_us))
 
 
 def _over(value: float, whole: float) -> float:

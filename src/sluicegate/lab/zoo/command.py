@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> int:
         limits = text.limit_rows(judged)
         write(f"seed {seed}; shares of the offered work\n")
         for line in [*text.shape_rows(judged), "", *(["LIMITS", *limits, ""] if limits else []),
-                     *text.bar_rows(over_all), "", text.summary(judged, over_all)]:  # fmt: skip
+                     *text.bar_rows(over_all), "", *text.summary(judged, over_all)]:  # fmt: skip
             write(f"{line}\n")
     met = all(one.met == one.shapes for one in over_all)
     if arguments.sensitivity:

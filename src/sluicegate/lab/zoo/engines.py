@@ -44,7 +44,7 @@ def _patience(draw: Draw) -> Iterator[Shape]:
     yield draw.station("2x, patience of 6 x, 32 slots", slots=32, ms=450, load=2, patience=6)
     yield draw.station("2x, hang-up after 5 x", load=2, patience=5, tells=HANGUP)
     yield draw.station("2x, hang-up after 12 x", load=2, patience=12, tells=HANGUP)
-    yield draw.station("2x, no deadline", load=2, patience=0)
+    yield draw.station("2x, no deadline", load=2, patience=0, drain_us=0)
     yield draw.station("no deadline", load=0.8, patience=0)
     yield draw.station("hang-up", load=0.7, patience=12, tells=HANGUP)
 

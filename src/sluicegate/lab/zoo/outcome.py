@@ -1,4 +1,9 @@
-"""Outcome: what became of the requests of a run, in tenths of a second by arrival."""
+"""Outcome: what became of the requests of a run, in tenths of a second.
+
+Requests count at their arrival. Work counts twice: at the arrival of its request, and at its end.
+Under overload only the latter compares: who serves the oldest first would gain by the former, and
+who refuses early would lose what others serve after the last arrival.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +79,8 @@ class Record:
         for ask in self.load:
             kind, fate = self.shape.traffic[ask.kind], self.fate[ask.number]
             served = fate == SERVED
-            found.count(ask, kind.criticality, served, ask.shard == self.shape.slow_shard)
+            slow = ask.shard == self.shape.slow_shard
+            found.count(ask, kind.criticality, slow, self.first_us[ask.number] if served else 0)
             took_us = self.first_us[ask.number] - ask.at_us
             if served:
                 waits_us.append(took_us)
@@ -87,6 +93,8 @@ class Record:
                     untold_us.append(took_us / kind.patience_us)
             elif not self.begun[ask.number]:
                 silent += 1
+                if fate == OPEN and kind.tells == DEADLINE and kind.patience_us:
+                    late_us.append(self.shape.span_us - ask.at_us)
         found.p99_us = quantile(waits_us, 0.99)
         found.refusal_late_us = quantile(late_us, 0.99) if late_us else 0.0
         found.refusal_patience = quantile(untold_us, 0.99) if untold_us else 0.0
@@ -102,7 +110,8 @@ class Outcome:
 
     buckets: int
     offered_us: list[int] = field(default_factory=list)  # work
-    useful_us: list[int] = field(default_factory=list)  # work of what was answered in time
+    useful_us: list[int] = field(default_factory=list)  # of what was answered in time, by arrival
+    done_us: list[int] = field(default_factory=list)  # the same, by its end
     slow_us: list[int] = field(default_factory=list)  # the same of the slow shard
     offered: dict[str, list[int]] = field(default_factory=dict)  # requests, by class
     served: dict[str, list[int]] = field(default_factory=dict)
@@ -114,14 +123,18 @@ class Outcome:
     health_us: int = 0
 
     def __post_init__(self) -> None:
-        self.offered_us, self.useful_us, self.slow_us = ([0] * self.buckets for _ in range(3))
+        self.offered_us, self.useful_us, self.done_us, self.slow_us = (
+            [0] * self.buckets for _ in range(4)
+        )
 
-    def count(self, ask: Ask, of: Criticality, served: bool, slow: bool) -> None:
-        """Count one request; those of the slow shard also as a class of their own."""
-        bucket = ask.at_us // BUCKET_US
+    def count(self, ask: Ask, of: Criticality, slow: bool, done_at_us: int) -> None:
+        """Count one request, done then or 0; those of the slow shard also as their own class."""
+        bucket, served = ask.at_us // BUCKET_US, done_at_us > 0
         self.offered_us[bucket] += ask.work_us
         self.useful_us[bucket] += ask.work_us * served
-        self.slow_us[bucket] += ask.work_us * served * slow
+        if served and (end := done_at_us // BUCKET_US) < self.buckets:
+            self.done_us[end] += ask.work_us
+            self.slow_us[end] += ask.work_us * slow
         for name in (of.name, f"slow {of.name}") if slow else (of.name,):
             if name not in self.offered:
                 self.offered[name], self.served[name] = ([0] * self.buckets for _ in range(2))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluicegate.lab.plots_style import MUST_FAIL, MUTED, OURS, drawing, png
-from sluicegate.lab.zoo.bars import Judged
-from sluicegate.lab.zoo.outcome import total
+from sluicegate.lab.zoo.bars import Judged, useful
 from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE
 from sluicegate.lab.zoo.simple import SIMPLE
 
@@ -46,5 +45,5 @@ def _of_oracle(one: Judged, name: str) -> float:
     found = one.outcomes.get(one.mode if name == "product" else name)
     if found is None:
         return 1.0
-    oracle = total(one.outcomes[ORACLE].useful_us, *one.window_us)
-    return min(1.0, total(found.useful_us, *one.window_us) / oracle) if oracle else 1.0
+    oracle = useful(one.shape, one.outcomes[ORACLE], one.window_us)
+    return min(1.0, useful(one.shape, found, one.window_us) / oracle) if oracle else 1.0

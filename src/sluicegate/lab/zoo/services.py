@@ -83,7 +83,7 @@ def _overloaded(draw: Draw) -> Iterator[Shape]:
     yield at("2x, 64 slots", slots=64, ms=900, load=2, patience=5)
     yield at("2x, hang-up", load=2, tells=HANGUP, patience=8)
     yield at("1.5x, hang-up", slots=4, ms=60, load=1.5, tells=HANGUP, patience=15)
-    yield at("2x, no deadline", load=2, patience=0)
+    yield at("2x, no deadline", load=2, patience=0, drain_us=0)
     yield at("2x, bursts of 60", arrivals=by.bursts(60), load=2)
     yield at("1.5x, on/off", arrivals=by.on_off(400, 400), load=1.5)
     yield at("2x, lognormal", law=by.lognormal, load=2, patience=20)

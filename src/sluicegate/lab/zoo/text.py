@@ -7,9 +7,10 @@ from math import isfinite
 from typing import Any, Final
 
 from sluicegate.command_line.text import table
-from sluicegate.lab.zoo.bars import CRITICAL, Bar, Finding, Judged
+from sluicegate.lab.zoo.bars import CRITICAL, Bar, Finding, Judged, useful
 from sluicegate.lab.zoo.outcome import total
-from sluicegate.lab.zoo.play import ORACLE, key_of
+from sluicegate.lab.zoo.play import ORACLE, PRODUCT, key_of
+from sluicegate.lab.zoo.shape import HANGUP, Shape
 
 HEAD: Final = (
     "shape",
@@ -53,12 +54,19 @@ def bar_rows(bars: Sequence[Bar]) -> list[str]:
     return table(("bar", "limit", "target", "worst", "met", "worst in"), rows)
 
 
-def summary(judged: Sequence[Judged], bars: Sequence[Bar]) -> str:
-    """Return how many shapes and bars are missed."""
+def summary(judged: Sequence[Judged], bars: Sequence[Bar]) -> list[str]:
+    """Return how many rows and bars are met, and how many callers that hang up are told."""
     counted = [one for one in judged if not one.shape.limit]
     rows = sum(not one.missed() for one in counted)
     met = sum(one.met == one.shapes for one in bars)
-    return f"{rows} of {len(counted)} rows and {met} of {len(bars)} bars are met"
+    lines = [f"{rows} of {len(counted)} rows and {met} of {len(bars)} bars are met"]
+    for mode in PRODUCT:
+        waits = [one.product for one in counted if one.mode == mode and _hangs_up(one.shape)]
+        told, silent = sum(one.refused for one in waits), sum(one.silent for one in waits)
+        if told + silent:
+            share = told / (told + silent)
+            lines.append(f"{share:.0%} of unserved callers are told before they hang up ({mode})")
+    return lines
 
 
 def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[st
                 "shape": key_of(one.shape),
                 "limit": one.mode,
                 "outside": one.shape.limit,
-                "useful": {name: useful(one, name) for name in one.outcomes},
+                "useful": {name: share_of(one, name) for name in one.outcomes},
                 "critical": {
                     name: found.share(CRITICAL, *one.window_us)
                     for name, found in one.outcomes.items()
@@ -97,11 +105,15 @@ def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[st
     }
 
 
-def useful(judged: Judged, name: str) -> float:
+def share_of(judged: Judged, name: str) -> float:
     """Return the work that a candidate did in time, as a share of what was offered."""
     window_us, found = judged.window_us, judged.outcomes[name]
     offered = total(found.offered_us, *window_us)
-    return total(found.useful_us, *window_us) / offered if offered else 1.0
+    return useful(judged.shape, found, window_us) / offered if offered else 1.0
+
+
+def _hangs_up(shape: Shape) -> bool:
+    return any(kind.tells == HANGUP and kind.patience_us for kind in shape.traffic)
 
 
 def _row(one: Judged) -> tuple[str, ...]:
@@ -113,10 +125,10 @@ def _row(one: Judged) -> tuple[str, ...]:
     return (
         key_of(one.shape),
         one.mode,
-        f"{useful(one, one.mode):.3f}",
-        f"{useful(one, best):.3f}" if best else "-",
+        f"{share_of(one, one.mode):.3f}",
+        f"{share_of(one, best):.3f}" if best else "-",
         best,
-        "-" if oracle is None else f"{useful(one, ORACLE):.3f}",
+        "-" if oracle is None else f"{share_of(one, ORACLE):.3f}",
         f"{ours.share(CRITICAL, *window_us):.3f}" if has_critical else "-",
         f"{oracle.share(CRITICAL, *window_us):.3f}" if has_critical and oracle else "-",
         f"{ours.p99_us / 1_000:.0f}",
