@@ -41,6 +41,7 @@ from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePe
 from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.resilience.client.attempt_timer import AttemptTimer
 from sluicegate.resilience.client.bypass import BYPASS
 from sluicegate.resilience.client.race import ThreadRace
 from sluicegate.resilience.client.settings import ClientSettings
@@ -71,6 +72,7 @@ class CallObserver(Protocol):
 
 HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
+_TOO_LATE: Final = "the time of the attempt is over"
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
 
 
@@ -145,7 +147,8 @@ class Call:
                 self._begun = True
                 client.retry.begin(self.request, now_us)
             refused = self._enter(now_us)
-        client.notify()
+        if client.has_news():
+            client.notify()
         if client.observer is not None and refused is None:
             self._began_us = now_us
         return refused
@@ -192,18 +195,20 @@ class Call:
     def leave(self, result: CallResult[T]) -> int:
         """End the attempt; how long to wait for the next, or `NEVER`, which ends the call."""
         client = self._client
+        some = cast("CallResult[object]", result)
         if client.observer is not None:
-            self._observe(client.observer, cast("CallResult[object]", result))
+            self._observe(client.observer, some)
         now_us = self._clock.now_us()
         with client.lock:
-            self._end(cast("CallResult[object]", result), now_us)
+            self._end(some, now_us)
             wait_us = self._wait_after(result, now_us)
             if wait_us == NEVER and self._open:
                 self._open = False
                 client.retry.end()
         self._wait_us = wait_us
         self.attempt += 1
-        client.notify()
+        if client.has_news():
+            client.notify()
         return wait_us
 
     def _wait_after(self, result: CallResult[T], now_us: int) -> int:
@@ -355,6 +360,10 @@ class ResilientClient:
         """
         self._changes.subscribe(listener)
 
+    def has_news(self) -> bool:
+        """Whether there may be changes to hand over; asked for with every call."""
+        return bool(self._changes.events) or self.hosts is not None
+
     def notify(self) -> None:
         """Hand changes over to the listeners; called by whoever has let go of the lock."""
         self._changes.notify()
@@ -481,14 +490,20 @@ class ResilientClient:
 async def _attempt(
     call: Call, work: Callable[[Call], Awaitable[CallResult[T]]], rules: ErrorRules
 ) -> CallResult[T]:
+    timer = AttemptTimer(call.left_us)
     try:
-        async with asyncio.timeout(call.left_us / 1_000_000):
-            return await work(call)
+        return await work(call)
+    except asyncio.CancelledError:
+        if not timer.is_over():
+            raise
+        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(_TOO_LATE))
     except Exception as error:
         result = rules.result_of(error)
         if result is None:
             raise
         return cast("CallResult[T]", result)
+    finally:
+        timer.stop()
 
 
 def _attempt_now(
