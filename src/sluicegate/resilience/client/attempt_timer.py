@@ -12,7 +12,7 @@ from typing import final
 
 @final
 class AttemptTimer:
-    """For one attempt of the running task: `stop` it in any case, and ask `is_over` if cancelled."""
+    """Bounds one attempt; call `stop` in any case, and `is_over` if the task is cancelled."""
 
     __slots__ = ("_cancelling", "_expired", "_handle", "_task")
 
@@ -33,7 +33,7 @@ class AttemptTimer:
             self._task.uncancel()
 
     def is_over(self) -> bool:
-        """Whether the task was cancelled by this timer alone; called at most once, before `stop`."""
+        """Whether this timer alone has cancelled the task; ask once, before `stop`."""
         if not self._expired:
             return False
         self._expired = False
