@@ -43,7 +43,7 @@ from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.attempt_timer import AttemptTimer
 from sluicegate.resilience.client.bypass import BYPASS
-from sluicegate.resilience.client.race import ThreadRace
+from sluicegate.resilience.client.race import ThreadRaces
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.errors.registry import KNOWN_ERRORS, ErrorRules
@@ -304,7 +304,7 @@ class ResilientClient:
     __slots__ = (
         "_changes",
         "_pause",
-        "_race",
+        "_races",
         "breaker",
         "clock",
         "errors",
@@ -343,7 +343,7 @@ class ResilientClient:
         self.hedge = (
             None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
         )
-        self._race = None if self.hedge is None else ThreadRace(self.hedge, self.clock, self.lock)
+        self._races = None if self.hedge is None else ThreadRaces(self.hedge, self.clock, self.lock)
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
@@ -464,7 +464,7 @@ class ResilientClient:
         errors: ErrorRules | None = None,
     ) -> CallResult[T]:
         """Like `call`, for work that blocks; a hedge of it runs in a thread."""
-        race = self._race if idempotent and repeatable and not BYPASS.attempts else None
+        races = self._races if idempotent and repeatable and not BYPASS.attempts else None
         rules = self.errors if errors is None else errors
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
@@ -473,10 +473,10 @@ class ResilientClient:
                 refused = call.enter()
                 if refused is not None:
                     return _handed_on(_last_word(result, refused))
-                if race is None:
+                if races is None:
                     result = _attempt_now(call, work, rules)
                 else:
-                    result = _hedged_now(race, call, work, rules)
+                    result = _hedged_now(races, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
                     return result if result.kind is OK else _handed_on(result)
@@ -519,7 +519,7 @@ def _attempt_now(
 
 
 def _hedged_now(
-    race: ThreadRace, call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
+    races: ThreadRaces, call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
 ) -> CallResult[T]:
     """Like `_hedged`, in threads."""
 
@@ -537,7 +537,7 @@ def _hedged_now(
         finally:
             one.finish(ended)
 
-    result = race.run(run, call.request)
+    result = races.run(run, call.request)
     call.lose()
     return result
 
