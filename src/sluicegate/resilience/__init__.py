@@ -21,18 +21,53 @@ if TYPE_CHECKING:
     from sluicegate.resilience.app_kinds import protect
     from sluicegate.resilience.client.client import Client
     from sluicegate.resilience.client.resilient import resilient
+    from sluicegate.resilience.client.settings import client_settings
+    from sluicegate.resilience.context import degraded, require_time
     from sluicegate.resilience.dependencies.gather import gather, gather_now
     from sluicegate.resilience.dependencies.soft import soft
-    from sluicegate.resilience.settings import Resilience
+    from sluicegate.resilience.hosts.group import HostGroup
+    from sluicegate.resilience.hosts.sources import dns_source, file_source, list_source
+    from sluicegate.resilience.objectives import Objective, Objectives, measure
+    from sluicegate.resilience.settings import Resilience, resilience_settings
 
-__all__ = ["Client", "Resilience", "gather", "gather_now", "protect", "resilient", "soft"]
+__all__ = [
+    "Client",
+    "HostGroup",
+    "Objective",
+    "Objectives",
+    "Resilience",
+    "client_settings",
+    "degraded",
+    "dns_source",
+    "file_source",
+    "gather",
+    "gather_now",
+    "list_source",
+    "measure",
+    "protect",
+    "require_time",
+    "resilience_settings",
+    "resilient",
+    "soft",
+]
 
 _MODULES: Final = {
     "Client": "client.client",
+    "HostGroup": "hosts.group",
+    "Objective": "objectives",
+    "Objectives": "objectives",
     "Resilience": "settings",
+    "client_settings": "client.settings",
+    "degraded": "context",
+    "dns_source": "hosts.sources",
+    "file_source": "hosts.sources",
     "gather": "dependencies.gather",
     "gather_now": "dependencies.gather",
+    "list_source": "hosts.sources",
+    "measure": "objectives",
     "protect": "app_kinds",
+    "require_time": "context",
+    "resilience_settings": "settings",
     "resilient": "client.resilient",
     "soft": "dependencies.soft",
 }

@@ -350,7 +350,7 @@ def test_late_request_of_blocking_driver_is_sent_again(driver: Any) -> None:
 
 def test_more_hanging_attempts_than_threads_are_not_hedged() -> None:
     client = made()
-    race = client._race
+    race = client._races
     assert race is not None
     race.running = THREADS_MAX
     request = Request("", shard="b")

@@ -55,7 +55,7 @@ class ResilientMiddleware:
             if last is not None:
                 last.close()
                 last = None
-            for name, value in claims_of(call):
+            for name, value in claims_of(call, call.left_us):
                 request.headers[name] = value
             if call.host:
                 address, port = split_host(call.host)
@@ -79,6 +79,7 @@ class ResilientMiddleware:
             url.host or "",
             url.port or url.scheme,
             url.path,
+            fields,
             lambda name: fields.getall(name, ()),
         )
         try:

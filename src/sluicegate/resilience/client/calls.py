@@ -41,8 +41,9 @@ from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePe
 from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.resilience.client.attempt_timer import AttemptTimer
 from sluicegate.resilience.client.bypass import BYPASS
-from sluicegate.resilience.client.race import ThreadRace
+from sluicegate.resilience.client.race import ThreadRaces
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.errors.registry import KNOWN_ERRORS, ErrorRules
@@ -71,6 +72,7 @@ class CallObserver(Protocol):
 
 HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
+_TOO_LATE: Final = "the time of the attempt is over"
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
 
 
@@ -145,7 +147,8 @@ class Call:
                 self._begun = True
                 client.retry.begin(self.request, now_us)
             refused = self._enter(now_us)
-        client.notify()
+        if client.has_news():
+            client.notify()
         if client.observer is not None and refused is None:
             self._began_us = now_us
         return refused
@@ -192,18 +195,20 @@ class Call:
     def leave(self, result: CallResult[T]) -> int:
         """End the attempt; how long to wait for the next, or `NEVER`, which ends the call."""
         client = self._client
+        some = cast("CallResult[object]", result)
         if client.observer is not None:
-            self._observe(client.observer, cast("CallResult[object]", result))
+            self._observe(client.observer, some)
         now_us = self._clock.now_us()
         with client.lock:
-            self._end(cast("CallResult[object]", result), now_us)
+            self._end(some, now_us)
             wait_us = self._wait_after(result, now_us)
             if wait_us == NEVER and self._open:
                 self._open = False
                 client.retry.end()
         self._wait_us = wait_us
         self.attempt += 1
-        client.notify()
+        if client.has_news():
+            client.notify()
         return wait_us
 
     def _wait_after(self, result: CallResult[T], now_us: int) -> int:
@@ -299,7 +304,7 @@ class ResilientClient:
     __slots__ = (
         "_changes",
         "_pause",
-        "_race",
+        "_races",
         "breaker",
         "clock",
         "errors",
@@ -338,7 +343,7 @@ class ResilientClient:
         self.hedge = (
             None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
         )
-        self._race = None if self.hedge is None else ThreadRace(self.hedge, self.clock, self.lock)
+        self._races = None if self.hedge is None else ThreadRaces(self.hedge, self.clock, self.lock)
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
@@ -354,6 +359,10 @@ class ResilientClient:
         `breaker.subscribe` calls within it: such a listener may not use the client.
         """
         self._changes.subscribe(listener)
+
+    def has_news(self) -> bool:
+        """Whether there may be changes to hand over; asked for with every call."""
+        return bool(self._changes.events) or self.hosts is not None
 
     def notify(self) -> None:
         """Hand changes over to the listeners; called by whoever has let go of the lock."""
@@ -455,7 +464,7 @@ class ResilientClient:
         errors: ErrorRules | None = None,
     ) -> CallResult[T]:
         """Like `call`, for work that blocks; a hedge of it runs in a thread."""
-        race = self._race if idempotent and repeatable and not BYPASS.attempts else None
+        races = self._races if idempotent and repeatable and not BYPASS.attempts else None
         rules = self.errors if errors is None else errors
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
@@ -464,10 +473,10 @@ class ResilientClient:
                 refused = call.enter()
                 if refused is not None:
                     return _handed_on(_last_word(result, refused))
-                if race is None:
+                if races is None:
                     result = _attempt_now(call, work, rules)
                 else:
-                    result = _hedged_now(race, call, work, rules)
+                    result = _hedged_now(races, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
                     return result if result.kind is OK else _handed_on(result)
@@ -481,14 +490,20 @@ class ResilientClient:
 async def _attempt(
     call: Call, work: Callable[[Call], Awaitable[CallResult[T]]], rules: ErrorRules
 ) -> CallResult[T]:
+    timer = AttemptTimer(call.left_us)
     try:
-        async with asyncio.timeout(call.left_us / 1_000_000):
-            return await work(call)
+        return await work(call)
+    except asyncio.CancelledError:
+        if not timer.is_over():
+            raise
+        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(_TOO_LATE))
     except Exception as error:
         result = rules.result_of(error)
         if result is None:
             raise
         return cast("CallResult[T]", result)
+    finally:
+        timer.stop()
 
 
 def _attempt_now(
@@ -504,7 +519,7 @@ def _attempt_now(
 
 
 def _hedged_now(
-    race: ThreadRace, call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
+    races: ThreadRaces, call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
 ) -> CallResult[T]:
     """Like `_hedged`, in threads."""
 
@@ -522,7 +537,7 @@ def _hedged_now(
         finally:
             one.finish(ended)
 
-    result = race.run(run, call.request)
+    result = races.run(run, call.request)
     call.lose()
     return result
 

@@ -8,7 +8,7 @@ need not work for longer than its caller waits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
@@ -37,12 +37,13 @@ def class_of(own: Criticality | None = None) -> Criticality:
     return DEFAULT_CRITICALITY if served is None else served.criticality
 
 
-def claims_of(call: Call) -> Sequence[tuple[str, str]]:
+def claims_of(call: Call, left_us: int) -> Sequence[tuple[str, str]]:
     """Return the fields of this attempt, each to replace what a request has of that name."""
     if not call.makes_claims:
         return NO_CLAIMS
-    left = (DEADLINE_FIELD, str(min(call.left_us // 1_000, LEFT_MS_MAX)))
-    return (left, *class_claims(call.request.criticality))
+    left = (DEADLINE_FIELD, str(min(left_us // 1_000, LEFT_MS_MAX)))
+    criticality = call.request.criticality
+    return (left,) if criticality is DEFAULT_CRITICALITY else (left, *class_claims(criticality))
 
 
 def class_claims(criticality: Criticality) -> Sequence[tuple[str, str]]:
@@ -58,18 +59,26 @@ def request_of(
     host: str,
     port: int | str,
     path: str,
+    names: Container[str],
     values: FieldValues,
 ) -> Request:
     """Return what the policies judge by: the backend is host and port, the operation the method.
 
-    Claims of the request itself bind it; one that cannot be understood raises `BadValue`.
+    Claims of the request itself bind it; one that cannot be understood raises `BadValue`. `names`
+    are those of its fields, found in any case.
     """
+    own: Criticality | None = None
+    deadline_us: int | None = None
+    if CRITICALITY_FIELD in names:
+        own = criticality_of(_raw(values(CRITICALITY_FIELD)))
+    if DEADLINE_FIELD in names:
+        deadline_us = client.deadline_us(left_us_of(_raw(values(DEADLINE_FIELD))))
     return make_request(
         path,
         shard=f"{host}:{port}",
         operation=method,
-        criticality=class_of(criticality_of(_raw(values(CRITICALITY_FIELD)))),
-        deadline_us=client.deadline_us(left_us_of(_raw(values(DEADLINE_FIELD)))),
+        criticality=class_of(own),
+        deadline_us=deadline_us,
     )
 
 

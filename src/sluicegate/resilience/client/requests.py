@@ -64,11 +64,12 @@ class ResilientAdapter(BaseAdapter):
                 heads.close()
             # The caller may send its own again, and two attempts may run at once.
             own = request.copy()
-            own.headers.update(claims_of(call))
+            left_us = call.left_us
+            own.headers.update(claims_of(call, left_us))
             if named:
                 own.headers.setdefault("Host", url.netloc.rpartition("@")[2])
                 own.url = url._replace(netloc=netloc_at(url.netloc, call.host)).geturl()
-            limits = _bounded(timeout, call.left_us / 1_000_000)
+            limits = _bounded(timeout, left_us / 1_000_000)
             head = self._inner.send(own, stream, limits, verify, cert, proxies)
             heads.add(head)
             return result_of_response(head, head.status_code, _values_of(head.headers))
@@ -80,7 +81,7 @@ class ResilientAdapter(BaseAdapter):
             found = answer_of(
                 self._client.call_now(
                     attempt,
-                    request_of(self._client, method, host, port, url.path, values),
+                    request_of(self._client, method, host, port, url.path, request.headers, values),
                     idempotent=is_idempotent(method, request.headers),
                     repeatable=request.body is None or isinstance(request.body, bytes | str),
                 )

@@ -108,7 +108,7 @@ class Dependency(Generic[T]):
         if refused is not None:
             return refused
         try:
-            return self._seen(await result_of_work(work(), self._reading))
+            return self._note(await result_of_work(work(), self._reading))
         finally:
             self._leave()
 
@@ -168,11 +168,11 @@ class Dependency(Generic[T]):
 
     def _work_now(self, work: Callable[[], T]) -> CallResult[T]:
         try:
-            return self._seen(result_now(work, self.name, self._reading))
+            return self._note(result_now(work, self.name, self._reading))
         finally:
             self._leave()
 
-    def _seen(self, result: CallResult[T]) -> CallResult[T]:
+    def _note(self, result: CallResult[T]) -> CallResult[T]:
         if result.ok:
             self._in_a_row = False
         return result

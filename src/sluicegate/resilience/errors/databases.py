@@ -116,7 +116,7 @@ _PSYCOPG: Final[dict[str, Verdict]] = {
 
 DATABASES: Final[dict[str, Verdict]] = {
     **named("redis.exceptions", **_RESP),
-    **named("valkey.exceptions", **_RESP),
+    **named("valkey.exceptions", **_RESP, ValkeyClusterException=not_proven),
     **named("coredis.exceptions", **_RESP),
     **named("asyncpg.exceptions._base", PostgresError=_postgres, InterfaceError=when_closed),
     **named("psycopg", **_PSYCOPG),
