@@ -35,6 +35,7 @@ class ServiceTimes:
         "_last_sum",
         "_long",
         "_median_us",
+        "_stale",
         "_sum",
         "count",
         "last_us",
@@ -52,6 +53,7 @@ class ServiceTimes:
         self._sum = self._inflight = 0
         self._last_sum = self._last_inflight = 0
         self._median_us = 0
+        self._stale = False  # the next sample replaces the short window
         self.count = 0
         self.last_us = 0  # when the last unit ended
         self.mean_us = 0.0  # of the short window
@@ -60,6 +62,8 @@ class ServiceTimes:
 
     def record(self, took_us: int, inflight: int, now_us: int) -> None:
         """Add a unit that took so long, with `inflight` of them in flight."""
+        if self._stale:
+            self._forget()
         self.count += 1
         self.last_us = now_us
         self._buckets[_bucket_of(took_us)] += 1
@@ -73,9 +77,14 @@ class ServiceTimes:
         """Return the median time with so many others in flight; 0 if too little is known of it.
 
         With fewer in flight than the samples had, less is expected, so that one unit is let in and
-        measured after everything was slow.
+        measured after everything was slow. Without samples for long, nothing is expected of one
+        unit, and its time takes the place of the window.
         """
-        if self.count < SAMPLES_MIN or now_us - self.last_us > 2 * HALF_US + 2 * self._median_us:
+        if self.count < SAMPLES_MIN:
+            return 0
+        if now_us - self.last_us > 2 * HALF_US + 2 * self._median_us:
+            self.last_us = now_us
+            self._stale = True
             return 0
         expected_us = self._median_us
         if inflight + 1 < self.mean_inflight:
@@ -86,6 +95,13 @@ class ServiceTimes:
         """Return a quantile of the short or the long window; 0 if it is empty."""
         counts = self._long if long else self._short()
         return _quantile(counts, share)
+
+    def _forget(self) -> None:
+        self._stale = False
+        self._buckets, self._last = [0.0] * BUCKETS, [0.0] * BUCKETS
+        self._count = self._last_count = 0
+        self._sum = self._last_sum = 0
+        self._inflight = self._last_inflight = 0
 
     def _short(self) -> list[float]:
         return [a + b for a, b in zip(self._buckets, self._last, strict=True)]
