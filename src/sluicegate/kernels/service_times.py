@@ -4,7 +4,7 @@ Keeps counts by size of the time, four buckets for each doubling, in two halves 
 and in one long window. A half ends after `HALF_US`, or later if it has fewer than `SAMPLES_MIN`
 samples, and fades into the long window, which so follows changes over some minutes.
 
-    median, p99     within 9% of the exact value: the width of a bucket
+    median, p99     within 13% of the exact value: half the width of a bucket
     mean            exact
 
 Cost: one addition, and a walk over the buckets each time a half ends. Bound: 3 x `BUCKETS` counts.
