@@ -46,14 +46,11 @@ import httpx
 
 from benchmarks.rounds import Bars, build_of
 from sluicegate.policies import stack as policy_module
-from sluicegate.policies.deadline import DeadlineSettings
-from sluicegate.policies.queue.settings import QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import AsyncResilientTransport
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.server.asgi import protect
-from sluicegate.resilience.settings import DEADLINE_QUANTILE, EndpointSettings, Resilience
+from sluicegate.resilience.settings import Resilience
 from sluicegate.system import thread_times
 
 SLOTS: Final = 4
@@ -64,7 +61,6 @@ SPEED_LEFT: Final = 0.3
 PATIENCE_S: Final = 1.0
 COARSE_WORK_S: Final = 0.16  # so that little is what this machine adds at each hop
 COARSE_PATIENCE_S: Final = 50 * COARSE_WORK_S  # as in the lab
-HOPS_P99_US: Final = 1_500_000  # of three pieces of work in a row
 COSTLY_WORK_S: Final = 0.32  # so that ten times the load is 125 calls a second
 COSTLY_PATIENCE_S: Final = 25 * COSTLY_WORK_S
 COSTLY_S: Final = 30.0
@@ -88,9 +84,7 @@ class Service(NamedTuple):
     refusal_cost: float = 0.0
     dependency: bool = False
     dependency_s: float = 0.005  # what it takes while all is well
-    behind: bool = False  # another service stands before it
     work_s: float = WORK_S
-    assumed_us: int = int(WORK_S * 1e6)
 
 
 class Piece(NamedTuple):
@@ -151,18 +145,6 @@ class Slots:
         return SPEED_LEFT if hurt else 1.0
 
 
-def settings(service: Service) -> Resilience:
-    """Return those of a protected one: behind another, what was begun there is finished."""
-    return Resilience(
-        queue=QueueSettings(places=service.places, form="none" if service.behind else "codel"),
-        # Below `low` a crowd may join a line that is not the one that stands too high.
-        watermark=WatermarkSettings(high=8 * SLOTS, low=SLOTS * (2 if service.dependency else 1)),
-        deadline=DeadlineSettings(assumed_us=service.assumed_us, quantile=DEADLINE_QUANTILE),
-        heavy_us=4 * 250_000 if service.dependency_s < 0.005 else 250_000,
-        endpoints={"/work": EndpointSettings(weight="light")} if not service.dependency else {},
-    )
-
-
 def served_app(service: Service, driver: httpx.AsyncClient) -> Any:
     """Return the application: its part of the work, then the next service's."""
     slots = Slots(service)
@@ -194,7 +176,7 @@ def served_app(service: Service, driver: httpx.AsyncClient) -> Any:
     unprotected = pool if service.dependency else work
     app: Any = unprotected
     if service.kind != "fifo":
-        app = protect(work, settings(service) if service.kind == "protected" else None)
+        app = protect(work, Resilience(slots=service.places) if service.kind == "protected" else None)
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/stats":
@@ -460,9 +442,9 @@ async def three_hops(bars: Bars) -> None:
     for kind in ("protected", "fifo"):
         each = partial(Service, kind, work_s=COARSE_WORK_S)
         with (
-            running(each(places=SLOTS, behind=True)) as last,
-            running(each(places=2 * SLOTS, next_port=last, behind=True)) as middle,
-            running(each(places=3 * SLOTS, next_port=middle, assumed_us=HOPS_P99_US)) as first,
+            running(each(places=SLOTS)) as last,
+            running(each(places=2 * SLOTS, next_port=last)) as middle,
+            running(each(places=3 * SLOTS, next_port=middle)) as first,
         ):
             async with asking(first, "/work", None, patience_s=COARSE_PATIENCE_S) as ask:
                 load = await send_at(ask, 2 * SLOTS / COARSE_WORK_S, 40.0, COARSE_PATIENCE_S)

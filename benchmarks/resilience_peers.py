@@ -36,7 +36,6 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from benchmarks.rounds import Bars
-from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import ResilientTransport
 from sluicegate.resilience.server.asgi import protect
@@ -82,8 +81,7 @@ def served_app(scenario: str, seconds: float) -> Any:
         await send({"type": "http.response.start", **head})
         await send({"type": "http.response.body", "body": b""})
 
-    places = QueueSettings(places=PLACES)
-    app = protect(work, Resilience(queue=places)) if scenario == "overload" else work
+    app = protect(work, Resilience(slots=PLACES)) if scenario == "overload" else work
 
     async def counted(scope: Any, receive: Any, send: Any) -> None:
         nonlocal count, began_s

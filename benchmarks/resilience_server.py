@@ -29,12 +29,11 @@ from tests.site.concepts.panel import Axis, Sheet
 
 SPAN_S: Final = 4.0
 LOADS: Final = (0.8, 2.0, 5.0, 10.0)
-KINDS: Final = ("fifo", "pool", "facebook", "protected")
+KINDS: Final = ("fifo", "pool", "protected")
 # How each is drawn, and called.
 LINES: Final = {
     "fifo": ("quiet", "unbounded line"),
     "pool": ("b", "thread pool"),
-    "facebook": ("c", "form facebook"),
     "protected": ("a", "protect"),
 }
 
@@ -107,9 +106,8 @@ def main() -> None:
                 f"  {load:4.1f}  {kind:<9}  {row.goodput:7.3f}  {row.errors:6.3f}"
                 f"  {row.p95_ms:6.0f}  {row.p99_ms:6.0f}  {row.health_ms_max:13.0f}"
             )
-    for kind in ("facebook", "protected"):
-        ours, pool = rows[kind, 2.0].goodput, rows["pool", 2.0].goodput
-        bars.check(ours >= 1.5 * pool, f"{kind} answers {ours:.2f} at 2 x, the pool {pool:.2f}")
+    ours, pool = rows["protected", 2.0].goodput, rows["pool", 2.0].goodput
+    bars.check(ours >= 1.5 * pool, f"protected answers {ours:.2f} at 2 x, the pool {pool:.2f}")
     for load in LOADS[1:]:
         row = rows["protected", load]
         bars.check(row.goodput >= 0.9, f"protected answers {row.goodput:.2f} at {load:.0f} x")

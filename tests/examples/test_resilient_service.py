@@ -40,7 +40,7 @@ def test_a_caller_over_its_quota_takes_no_place_and_others_are_served(tmp_path: 
         metrics = client.get("/metrics").text
     assert [reply.status_code for reply in rogue] == [200] * 5 + [429] * 3
     assert other.json() == {"page": "hello", "recommendations": "more of it"}
-    assert 'decisions_total{lane="light",stage="queue",outcome="admitted"} 6' in metrics
+    assert 'sluicegate_resilience_admitted_total{class="DEGRADED"} 6' in metrics
 
 
 def test_a_part_that_is_switched_off_is_left_out(tmp_path: Path) -> None:

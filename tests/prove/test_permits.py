@@ -20,29 +20,27 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.lab.world import World, run
+from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.concurrency import AdaptiveSettings
-from sluicegate.policies.queue.settings import QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.hosts.sources import list_source
-from sluicegate.resilience.server.protection import Admitted, Protection
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 from tests.prove.seeds import seeds
 
 REQUESTS: Final = 300
-PLACES: Final = 3
+SLOTS: Final = 3
 INSTANT_US: Final = 500  # what happens falls on few instants, so that much happens at one
 OUTCOMES: Final = tuple(Outcome)
 KINDS: Final = tuple(ResultKind)
 
-End = Callable[[Admitted, Outcome], bool]
+End = Callable[[Protection, GatePermit, Outcome], bool]
 
 
-def end_once(admitted: Admitted, outcome: Outcome) -> bool:
-    return admitted.end(outcome)
+def end_once(protection: Protection, permit: GatePermit, outcome: Outcome) -> bool:
+    return protection.end(permit, outcome)
 
 
 @final
@@ -53,14 +51,8 @@ class Episode:
         self.world = world
         self._end = end
         self._draw = world.chance("callers").draw
-        adaptive = AdaptiveSettings(initial=PLACES, limit_max=2 * PLACES)
-        settings = Resilience(
-            queue=QueueSettings(places=PLACES, wait_us_max=20_000),
-            heavy_queue=QueueSettings(name="heavy_queue", places=PLACES),
-            watermark=WatermarkSettings(high=20, low=5),
-            heavy_us=4_000,
-            concurrency=adaptive if self._draw() < 0.5 else None,
-        )
+        self.slots = SLOTS if self._draw() < 0.7 else 0
+        settings = Resilience(slots=self.slots, queue_length=20)
         self.protection = Protection(settings, clock=world.clock, chance=world.chance("server"))
         hedging = {"hedge": {"samples_min": 5, "delay_us_min": INSTANT_US}}
         table = {"retry": {"base_us": INSTANT_US}, "attempt_us": 6 * INSTANT_US, **hedging}
@@ -91,12 +83,14 @@ class Episode:
         await self.world.sleep_us(1_000_000)
 
     async def _one(self, endpoint: str) -> None:
+        now_us = self.world.clock.now_us()
         request = self.protection.begin(
             endpoint,
+            now_us,
             left_us=self._instants(40) if self._draw() < 0.5 else -1,
             criticality=Criticality(int(self._draw() * 4)),
         )
-        admitted = await self.protection.admit(request)
+        admitted = await self.protection.admit(request, now_us)
         if isinstance(admitted, Decision):
             return
         self.admitted += 1
@@ -108,7 +102,7 @@ class Episode:
             self.at_work -= 1
             outcome = OUTCOMES[int(self._draw() * len(OUTCOMES))]
             ends = 2 if self._draw() < 0.3 else 1  # the door, and somebody who thinks it is his
-            self.ended += sum([self._end(admitted, outcome) for _ in range(ends)])
+            self.ended += sum([self._end(self.protection, admitted, outcome) for _ in range(ends)])
 
     async def _work(self) -> None:
         for _ in range(int(self._draw() * 3)):
@@ -132,18 +126,11 @@ class Episode:
         found = []
         if self.ended != self.admitted:
             found.append(f"{self.admitted} were admitted and {self.ended} ended")
-        if self.most > 4 * PLACES:
+        if self.slots and self.most > self.slots:
             found.append(f"{self.most} were at work at once")
-        stats = self.protection.stats()
-        for name, stack in (("light", stats.light), ("heavy", stats.heavy)):
-            if (stack.under_way, stack.entering) != (0, 0):
-                found.append(f"{name}: {stack.under_way} under way, {stack.entering} entering")
-        queues = (self.protection.light.queue, self.protection.heavy.queue)
-        found += [
-            f"{queue.inflight} places taken, {queue.queued} queued"
-            for queue in queues
-            if (queue.inflight, queue.queued) != (0, 0)
-        ]
+        stats = self.protection.stats().gate
+        if (stats.inflight, stats.queued, stats.queued_bytes) != (0, 0, 0):
+            found.append(f"{stats.inflight} in flight, {stats.queued} queued")
         client = self.client
         assert client.hosts is not None
         assert client.hedge is not None

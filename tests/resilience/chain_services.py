@@ -47,8 +47,7 @@ def client() -> ResilientClient:
 
 def held(protection: Protection, found: ResilientClient | None) -> dict[str, int]:
     """What has not ended."""
-    stats = protection.stats()
-    counts = {"served": stats.light.under_way + stats.heavy.under_way}
+    counts = {"served": protection.stats().gate.inflight}
     if found is not None:
         counts["calls"] = found.retry.stats().inflight
         counts["attempts"] = found.breaker.stats().inflight + found.throttle.stats().inflight

@@ -228,8 +228,8 @@ def test_a_backend_that_wants_no_retry_is_asked_once_whatever_is_above_it(
             assert top.breaker.stats().not_closed == 0
             assert top.retry.stats().marked_final == 1
         # Its server has ended: an abort is answered before the handler has.
-        stats = protection.stats().light
-        assert (stats.under_way, stats.admitted) == (0, 1)
+        stats = protection.stats().gate
+        assert (stats.inflight, stats.admitted) == (0, 1)
 
 
 @each_door
@@ -316,7 +316,7 @@ def test_wsgi_sends_504_instead_of_an_answer_that_nobody_waits_for(left_ms: int)
         yield b"large"
         yield b"page"
 
-    door = protect_wsgi(app, Resilience(endpoints={"/": EndpointSettings(timeout_us=80_000)}))
+    door = protect_wsgi(app, Resilience(endpoints={"/": EndpointSettings(timeout_s=0.08)}))
     with served_wsgi(door) as url:
         found = httpx.get(url, headers={"x-sluicegate-deadline-ms": str(left_ms)})
     if left_ms == 50:
@@ -324,7 +324,7 @@ def test_wsgi_sends_504_instead_of_an_answer_that_nobody_waits_for(left_ms: int)
         assert found.json()["reason"] == "deadline"
     else:
         assert (found.status_code, found.text) == (200, "largepage")
-    assert door.protection.stats().light.under_way == 0
+    assert door.protection.stats().gate.inflight == 0
 
 
 def test_wsgi_sends_504_where_an_application_begins_its_answer_anew_too_late() -> None:
@@ -408,7 +408,7 @@ def test_grpc_does_not_serialise_what_nobody_waits_for() -> None:
         channel: Any
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError):
             channel.unary_unary(METHOD)(b"", timeout=0.05)
-        while door.protection.stats().light.under_way:
+        while door.protection.stats().gate.inflight:
             time.sleep(0.005)
         server.stop(None).wait(60)
 
@@ -422,7 +422,7 @@ def test_grpc_does_not_serialise_what_nobody_waits_for() -> None:
             call: Any = channel.unary_unary(METHOD)
             with pytest.raises(grpc.aio.AioRpcError):
                 await call(b"", timeout=0.05)
-        while door.protection.stats().light.under_way:
+        while door.protection.stats().gate.inflight:
             await asyncio.sleep(0.005)
         await server.stop(None)
 

@@ -120,7 +120,6 @@ def test_an_application_is_counted_when_its_answer_begins() -> None:
 def metric_names(found: Objectives) -> set[str]:
     """Of a service with objectives that is protected, and calls others."""
     protection = Protection(clock=HandClock(MINUTE))
-    protection.stress.record_loop_lag(0, MINUTE)
     shown = page(
         [
             *found.families(),

@@ -128,8 +128,8 @@ def failing_calls(client: ResilientClient, count: int) -> int:
             "client.timeout_us (10 s) is longer than the callers wait",
         ),
         (
-            CALM + 'endpoints = { "/x" = { timeout_us = 2_000_000 } }',
-            "endpoints./x.timeout_us (2 s) is longer than the callers wait (1 s)",
+            CALM + 'endpoints = { "/x" = { timeout_s = 2.0 } }',
+            "endpoints./x.timeout_s (2 s) is longer than the callers wait (1 s)",
         ),
         (
             CALM + "dependencies = { pay = { idempotent = false, attempts = 3 } }",
@@ -194,12 +194,12 @@ def test_wrong_settings_name_field_value_and_remedy(text: str, words: str) -> No
 def test_one_file_builds_the_whole(tmp_path: Path) -> None:
     file = tmp_path / "resilience.toml"
     file.write_text(
-        "port = 1\n[resilience]\nheavy_us = 7\n[resilience.client]\ntimeout_us = 9_000\n"
+        "port = 1\n[resilience]\nslots = 7\n[resilience.client]\ntimeout_us = 9_000\n"
         "[resilience.dependencies.trends]\nsoft = true\ncap = 1\ntimeout_us = 20_000\n"
         "[resilience.dependencies.price]\n[resilience.faults.rules.a]\nabort = true\n"
     )
     settings = Resilience.load(file)
-    assert (settings.heavy_us, settings.client.timeout_us) == (7, 9_000)
+    assert (settings.slots, settings.client.timeout_us) == (7, 9_000)
     assert list(settings.faults.rules) == ["a"]
     assert build_client(settings).settings is settings.client
     found = build_dependencies(settings)

@@ -1,4 +1,4 @@
-"""A protected service with two places for light work, under uvicorn, that shows what it does."""
+"""A protected service with two slots, under uvicorn, that shows what it does."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import sys
 from typing import Any
 
 from sluicegate.apps.resilience.state_server import StateSettings, serve_state
-from sluicegate.policies.queue.settings import QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.settings import Resilience
 from tests.apps.console.process import HOSTILE
 
-SETTINGS = Resilience(
-    queue=QueueSettings(places=2), watermark=WatermarkSettings(high=8, low=2), light_share=1.0
-)
+SETTINGS = Resilience(slots=2, queue_length=8)
 WORK_S = 0.03
 
 

@@ -1,4 +1,4 @@
-"""Services built with `protect`: their lanes are gathered, and shown beside other queues."""
+"""Services built with `protect`: their queues are gathered, and shown beside other queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from sluicegate.apps.console.sentence import Urgency, sentence_of
 from sluicegate.apps.resilience.state_server import PROTECTIONS_MAX, StateSettings, serve_state
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 from tests.apps.console.process import HOSTILE, ConsoleProcess
@@ -29,67 +28,57 @@ from tests.apps.console.states import SECOND_US, START_US, looked, pictured
 from tests.engines.child import Child, free_port, until
 
 Reasons = Mapping[str, Mapping[str, int]]
-CALM: Mapping[str, Any] = {"level": "CALM", "why": []}
 LOCAL = StateSettings(listen=("127.0.0.1:0",))
 
 
-def lane(name: str, admitted: int, refused: Reasons, **more: Any) -> dict[str, Any]:
-    """A lane that has admitted so many CRITICAL and BULK, and refused some."""
+def serving(at_s: float, admitted: int, refused: Reasons, **more: Any) -> dict[str, Any]:
+    """The state of a process with a service that has admitted so many CRITICAL and BULK."""
     reasons = {member.name: refused.get(member.name, {}) for member in Criticality}
     admits = dict.fromkeys(reasons, 0) | {"CRITICAL": admitted, "BULK": admitted}
-    return {
-        "name": name, "places": 8, "inflight": 3, "queued": 0, "refuses": False,
-        "left_queue": 2 * admitted, "waited_us": 0, "admitted": admits, "refused": reasons, **more,
+    service = {
+        "protection": HOSTILE, "slots": 8, "found": False, "inflight": 3, "streams": 0,
+        "background": 0, "queued": 0, "queued_bytes": 0, "left_queue": 0, "waited_us": 0,
+        "admitted": admits, "refused": reasons, "level": "CALM", "degrade": [], **more,
     }  # fmt: skip
-
-
-def serving(at_s: float, *lanes: dict[str, Any]) -> dict[str, Any]:
-    """The state of a process that protects a service."""
     return {
         "app": "client",
         "at_us": START_US + round(at_s * SECOND_US),
         "breakers": {"clients": {}, "not_closed": []},
-        "protections": [
-            {
-                "protection": HOSTILE,
-                "lanes": list(lanes),
-                "stress": {"level": "HARD", "why": [f"{HOSTILE} is late"]} if at_s else CALM,
-            }
-        ],
+        "protections": [service],
     }
 
 
-def test_lanes_are_shown_by_weight_and_counted_by_class_and_reason() -> None:
-    before = serving(0.0, lane("light", 0, {"BULK": {"overloaded": 5}}), lane("heavy", 0, {}))
+def test_queue_of_a_service_is_shown_and_counted_by_class_and_reason() -> None:
+    before = serving(0.0, 0, {"BULK": {"queue_full": 5}})
     after = serving(
-        1.0,
-        lane("light", 30, {"BULK": {"overloaded": 25, "queue_timeout": 7}},
-             queued=9, refuses=True, waited_us=60 * 12_000),
-        lane("heavy", 2, {"BULK": {"overloaded": 3}}),
+        1.0, 30, {"BULK": {"queue_full": 25, "queue_timeout": 7}},
+        queued=9, queued_bytes=4_096, waited_us=87 * 12_000, level="HARD",
     )  # fmt: skip
     shown = pictured(looked(before, after))
     flows = {flow.name: flow for flow in shown.classes}
-    assert (flows["CRITICAL"].admitted, flows["CRITICAL"].refused) == (32, 0)
-    assert (flows["BULK"].admitted, flows["BULK"].refused, flows["BULK"].shed) == (32, 30, 30)
-    assert dict(shown.reasons) == {"overloaded": 23, "queue_timeout": 7}
-    assert (shown.nodes[0].admitted, shown.nodes[0].refused) == (64, 30)
+    assert (flows["CRITICAL"].admitted, flows["CRITICAL"].refused) == (30, 0)
+    assert (flows["BULK"].admitted, flows["BULK"].refused, flows["BULK"].shed) == (30, 27, 27)
+    assert dict(shown.reasons) == {"queue_full": 20, "queue_timeout": 7}
+    assert (shown.nodes[0].admitted, shown.nodes[0].refused) == (60, 27)
     assert shown.queue_us == 12_000
-    light, heavy = queues(shown)["queue"].split("<tr>")[2:]
-    name = f"{escape(HOSTILE)}, light, at http://node:1"
+    (row,) = queues(shown)["queue"].split("<tr>")[2:]
+    name = f"{escape(HOSTILE)}, at http://node:1"
     for words in (
-        name, "3 of 8", ">9<", "12.0 ms", ">refuses<", "overloaded 20/s, queue_timeout",
-        f"hard: {escape(HOSTILE)} is late",
+        name, "3 of 8", ">9 (4,096 B)<", "12.0 ms", "queue_full 20/s, queue_timeout", ">hard<",
     ):  # fmt: skip
-        assert words in light
-    for words in (", heavy, at", ">0<", "0.0 ms", ">admits<", "overloaded 3.0/s"):
-        assert words in heavy
+        assert words in row
     said = sentence_of(shown)
     assert (said.urgency, said.page) == (Urgency.DEFENDING, "queues")
-    assert said.words.startswith(f"There is more work than {HOSTILE}, light, at http://node:1 can")
+    assert said.words.startswith(f"There is more work than {HOSTILE}, at http://node:1 can")
 
 
-def test_what_a_service_leaves_out_is_shown_beside_its_stress() -> None:
-    state = serving(0.0, lane("light", 0, {}))
+def test_service_without_limit_shows_what_is_in_flight_alone() -> None:
+    state = serving(0.0, 0, {}, slots=0)
+    assert ">3<" in queues(pictured(looked(state, state)))["queue"]
+
+
+def test_what_a_service_leaves_out_is_shown() -> None:
+    state = serving(0.0, 0, {})
     parts = [{"part": HOSTILE, "left_out": True}, {"part": "history", "left_out": False}]
     state["protections"][0]["degrade"] = parts
     page = queues(pictured(looked(state, state)))["queue"]
@@ -98,27 +87,26 @@ def test_what_a_service_leaves_out_is_shown_beside_its_stress() -> None:
 
 def test_without_overload_nothing_is_shown_as_refused() -> None:
     counts: Reasons = {"BULK": {"overloaded": 25}}  # of the past
-    shown = pictured(looked(serving(0.0, lane("light", 0, counts)),
-                            serving(1.0, lane("light", 30, counts))))  # fmt: skip
+    shown = pictured(looked(serving(0.0, 0, counts), serving(1.0, 30, counts)))
     page = queues(shown)["queue"]
-    assert ">admits<" in page
     assert "overloaded" not in page
     assert not shown.refused
     assert sentence_of(shown).urgency is Urgency.CALM
 
 
 def test_a_deadline_that_was_too_short_is_not_said_to_be_a_want_of_places() -> None:
-    late = serving(1.0, lane("light", 30, {"BULK": {"deadline": 9}}))
-    words = sentence_of(pictured(looked(serving(0.0, lane("light", 0, {})), late))).words
+    late = serving(1.0, 30, {"BULK": {"deadline": 9}})
+    words = sentence_of(pictured(looked(serving(0.0, 0, {}), late))).words
     assert words.startswith("The service is under stress")
 
 
 def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -> None:
     switches = {"n" * 500: "stressed", "history": "always"}
-    two = Resilience(queue=QueueSettings(places=2), degrade=switches)
+    two = Resilience(slots=2, degrade=switches)
     threads = Protection(two, threaded=True)
     threads.degradation.overrule({"history": "never", "of another service": "always"})
-    admitted = [threads.admit_now(threads.begin("/")) for _ in range(3)]
+    now_us = threads.clock.now_us()
+    admitted = [threads.admit_now(threads.begin("/", now_us), now_us) for _ in range(3)]
     with (
         serve_state({}, LOCAL, protections={"s" * 500: threads}) as server,
         urlopen(f"http://{server.addresses[0]}/v1/state") as answer,
@@ -126,13 +114,12 @@ def test_protections_are_bounded_in_number_and_name_and_shown_of_threads_too() -
         (shown,) = json.load(answer)["protections"]
     assert len(admitted) == 3
     assert shown["protection"] == "s" * 200
-    light = shown["lanes"][0]
-    assert (light["name"], light["places"], light["inflight"]) == ("light", 2, 2)
-    assert light["admitted"]["DEGRADED"] == 2
-    assert light["refused"]["DEGRADED"] == {"overloaded": 1}
-    assert shown["stress"] == CALM
+    assert (shown["slots"], shown["inflight"], shown["queued"]) == (2, 2, 0)
+    assert shown["admitted"]["DEGRADED"] == 2
+    assert shown["refused"]["DEGRADED"] == {"overloaded": 1}
+    assert shown["level"] == "STRESSED"  # until a second has passed
     assert shown["degrade"] == [
-        {"part": "n" * 200, "level": "stressed", "by_rules": False, "left_out": False},
+        {"part": "n" * 200, "level": "stressed", "by_rules": False, "left_out": True},
         {"part": "history", "level": "never", "by_rules": True, "left_out": False},
     ]
     many = {str(number): threads for number in range(PROTECTIONS_MAX + 1)}
@@ -160,9 +147,9 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
         state = f"http://127.0.0.1:{state_port}/v1/state"
         until(lambda: urlopen(state).close() is None, "it shows its state", children=[child])
         with ConsoleProcess(tmp_path, *flags) as console, ThreadPoolExecutor(24) as pool:
-            name = f"{escape(HOSTILE)}, light, at http://127.0.0.1:{state_port}"
+            name = f"{escape(HOSTILE)}, at http://127.0.0.1:{state_port}"
 
-            def light() -> str:
+            def shown() -> str:
                 rows = console.page("/queues").split("<tr>")
                 return next((one for one in rows if one.startswith(f'<td class="name">{name}')), "")
 
@@ -171,32 +158,22 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
 
             try:
                 pool.submit(ask)
-                until(lambda: "1 of 2" in light(), "it works", children=[child])
-                assert ">admits<" in light()
-                assert "overloaded" not in light()
+                until(lambda: "1 of 2" in shown(), "it works", children=[child])
+                assert "queue_full" not in shown()
                 assert "Nothing is refused." in reasons()
                 for _ in range(23):
                     pool.submit(ask)
                 until(
-                    lambda: ">refuses<" in light() and "overloaded" in light(),
-                    "its watermark refuses",
+                    lambda: "queue_full" in shown() and ">stressed<" in shown(),
+                    "its queue is full, and it is stressed",
                     children=[child],
                 )
-                assert "overloaded" in reasons()
-                until(
-                    lambda: "hard: work waits " in light() or "stressed: work waits " in light(),
-                    "and it is under stress",
-                    children=[child],
-                )
-                assert " ms<" in light()
+                assert "queue_full" in reasons()
+                assert " ms<" in shown()
                 assert f"There is more work than {name} can do" in console.page("/")
             finally:
                 ended.set()
-            until(
-                lambda: ">admits<" in light() and light().count(">none<") == 2,
-                "it is calm again",
-                children=[child],
-            )
+            until(lambda: shown().count(">none<") == 2, "it is calm again", children=[child])
     finally:
         ended.set()
         child.stop()

@@ -43,14 +43,12 @@ def test_flood_is_noticed_at_once_and_other_reads_feel_nothing() -> None:
 
 
 @pytest.mark.prove
-def test_what_is_cold_is_fetched_by_each_in_the_form_of_the_seed_and_noticed_later() -> None:
 def test_form_with_threshold_of_seed_notices_later() -> None:
     ours, seeds = flooded(shield), flooded(mussel)
     assert seeds["forwarded"] > 5 * ours["forwarded"]
     assert seeds["detect_ms"] > 2 * ours["detect_ms"]
 
 
-@pytest.mark.prove
 def crowded(case: str, make_front: MakeReadPath, seed: int = 11) -> dict[str, float]:
     """A case of the scenario, four seconds of its crowd."""
     rig = replace(SCENARIO.rigs[case], begin_us=500_000, span_us=5_000_000, phase_us=500_000)

@@ -3,10 +3,9 @@
     python -m tests.resilience.server.slots_service DOOR KIND
 
 DOOR is asgi (Starlette under uvicorn), wsgi (a server with threads) or grpc (grpcio with threads).
-KIND says what stands before the slots: `fifo`, a line without an end; `pool`, a bounded pool of
-threads; `protected`, `protect` in its default form; `facebook`, the controlled delay and adaptive
-LIFO of "Fail at Scale". It prints its port, and ends with its input. `/healthz` tells what was
-begun, and how much of that after its deadline.
+KIND says what stands before the slots: `fifo`, a queue without an end; `pool`, a bounded pool of
+threads; `protected`, `protect`. It prints its port, and ends with its input. `/healthz` shows what
+has begun, and how much of that after its deadline.
 """
 
 from __future__ import annotations
@@ -24,44 +23,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from sluicegate.policies.deadline import DeadlineSettings
-from sluicegate.policies.queue.settings import QueueSettings
-from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.context import is_expired
-from sluicegate.resilience.settings import EndpointSettings, Resilience
+from sluicegate.resilience.settings import Resilience
 from sluicegate.system import now_us
 
 SLOTS: Final = 4
-HEAVY_SLOTS: Final = 2
-PROTECTED: Final = ("protected", "facebook")
 WORK_S: Final = 0.04
 CAPACITY: Final = int(SLOTS / WORK_S)
 POOL_QUEUE: Final = 1_000  # what a bounded pool of threads lets wait, as Dropwizard's does
+SETTINGS: Final = Resilience(slots=SLOTS)
 SLOW: Final = 50  # times the work, of /slow
 METHOD: Final = "/slots.Service/Work"
-
-
-def settings(form: str) -> Resilience:
-    """Return those of the protected kinds."""
-    queue: dict[str, Any] = {"form": "facebook", "standing_us": 100_000} if form else {}
-    return Resilience(
-        queue=QueueSettings(places=SLOTS, **queue),
-        heavy_queue=QueueSettings(name="heavy_queue", places=HEAVY_SLOTS),
-        watermark=WatermarkSettings(high=64, low=8),
-        deadline=DeadlineSettings(assumed_us=int(WORK_S * 1e6)),
-        endpoints={"/work": EndpointSettings(weight="light"), METHOD: EndpointSettings()},
-    )
 
 
 @final
 class Slots:
     """Counts what is begun; each piece of work holds a thread for as long as it takes."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self) -> None:
         self.begun = self.begun_late = 0
-        # The protected kinds have places of their own for heavy work; they come on top.
-        self.count = SLOTS + HEAVY_SLOTS * (kind in PROTECTED)
-        self.slots = threading.Semaphore(self.count)
+        self.slots = threading.Semaphore(SLOTS)
 
     def note(self) -> None:
         """A piece of work is about to begin."""
@@ -87,8 +68,8 @@ def asgi(kind: str, port: socket.socket) -> None:
 
     from sluicegate.resilience.server.asgi import protect
 
-    slots = Slots(kind)
-    pool = ThreadPoolExecutor(slots.count)
+    slots = Slots()
+    pool = ThreadPoolExecutor(SLOTS)
     waiting = 0
 
     async def work(request: Request) -> Response:
@@ -109,8 +90,8 @@ def asgi(kind: str, port: socket.socket) -> None:
     app: Any = Starlette(
         routes=[Route("/work", work), Route("/slow", work), Route("/healthz", stats)]
     )
-    if kind in PROTECTED:
-        app = protect(app, settings(kind if kind == "facebook" else ""))
+    if kind == "protected":
+        app = protect(app, SETTINGS)
     config = uvicorn.Config(app, log_level="error", access_log=False, backlog=4_096)
     uvicorn.Server(config).run(sockets=[port])
 
@@ -131,7 +112,7 @@ def wsgi(kind: str, port: socket.socket) -> None:
     """Serve a function on a server with a thread for each connection."""
     from sluicegate.resilience.server.wsgi import protect
 
-    slots = Slots(kind)
+    slots = Slots()
     number = port.getsockname()[1]
     port.close()
 
@@ -145,7 +126,7 @@ def wsgi(kind: str, port: socket.socket) -> None:
             slots.work(path)
         return [b"done"]
 
-    app: Any = protect(work, settings("")) if kind == "protected" else work
+    app: Any = protect(work, SETTINGS) if kind == "protected" else work
     with make_server("127.0.0.1", number, app, _Threaded, _Quiet) as server:
         server.serve_forever(0.1)
 
@@ -156,7 +137,7 @@ def grpc(kind: str, port: socket.socket) -> None:
 
     from sluicegate.resilience.server.grpc import HEALTH, ProtectInterceptor
 
-    slots = Slots(kind)
+    slots = Slots()
     number = port.getsockname()[1]
     port.close()
 
@@ -173,7 +154,7 @@ def grpc(kind: str, port: socket.socket) -> None:
     health, check = HEALTH[0][1:].split("/")
     server = grpcio.server(
         ThreadPoolExecutor(SLOTS + 8),
-        interceptors=[ProtectInterceptor(settings(""))] if kind == "protected" else [],
+        interceptors=[ProtectInterceptor(SETTINGS)] if kind == "protected" else [],
     )
     unary = grpcio.unary_unary_rpc_method_handler
     server.add_generic_rpc_handlers(

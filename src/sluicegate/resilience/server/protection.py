@@ -316,8 +316,7 @@ class Protection:
         self._left_queue += 1
         self._waited_us += waited_us
         resource = self.gate.resource(request)
-        took_us = resource.need_us(request)
-        self.waits.record(request.criticality, waited_us, took_us, now_us)
+        self.waits.record(request.criticality, waited_us, int(resource.mean_us), now_us)
 
 
 def protection_of(

@@ -1,0 +1,112 @@
+"""Found limit: none where work is carried, and near the slots where there is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
+
+SECOND_US = 1_000_000
+
+
+class Played(NamedTuple):
+    """What a run brought."""
+
+    limits: list[int]  # at each end
+    good: int  # ended in time
+    sent: int
+
+
+def play(
+    load: Callable[[float], float],
+    slots: int,
+    work_us: int,
+    patience_us: int,
+    *,
+    exponential: bool = False,
+    span_s: float = 30.0,
+    told: bool = True,
+) -> Played:
+    """Serve arrivals by `slots` in arrival order, behind a queue that serves the newest first.
+
+    `load(at_s)` is the rate over what the slots can do. What waits longer than the patience leaves.
+    """
+    random, found = Random(3), FoundLimit()
+    free_us = [0] * slots  # when each slot is free
+    flying: list[tuple[int, int, int, int, int]] = []  # end, arrived, sent, inflight, number
+    waiting: list[int] = []
+    played = Played([], 0, 0)
+    good = sent = inflight = number = 0
+    now_us = next_us = 0
+    while next_us < span_s * SECOND_US or flying:
+        if flying and (flying[0][0] <= next_us or next_us >= span_s * SECOND_US):
+            now_us, arrived_us, sent_us, beside, _ = heappop(flying)
+            inflight -= 1
+            late = now_us - arrived_us > patience_us
+            good += not late
+            known_us = patience_us if told else 0
+            found.record(sent_us, now_us, beside, known_us, late and told, bool(waiting))
+            if late and not told:
+                found.record_hung_up(patience_us)
+            played.limits.append(found.limit)
+        else:
+            now_us = next_us
+            waiting.append(now_us)
+            per_s = load(now_us / SECOND_US) * slots * SECOND_US / work_us
+            next_us = now_us + int(random.expovariate(per_s / SECOND_US)) + 1
+        while waiting and inflight < found.limit:
+            arrived_us = waiting.pop()
+            if now_us - arrived_us > patience_us - work_us:
+                continue
+            took_us = int(random.expovariate(1 / work_us)) if exponential else work_us
+            slot = min(range(slots), key=free_us.__getitem__)
+            free_us[slot] = max(free_us[slot], now_us) + took_us
+            inflight += 1
+            sent += 1
+            number += 1
+            heappush(flying, (free_us[slot], arrived_us, now_us, inflight, number))
+    return played._replace(good=good, sent=sent)
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("work_us", [2_000, 100_000])
+def test_load_that_is_carried_has_no_limit(work_us: int, told: bool, exponential: bool) -> None:
+    played = play(
+        lambda at_s: 0.7, 16, work_us, 20 * work_us, exponential=exponential, told=told, span_s=10
+    )
+    assert set(played.limits) == {LIMIT_MAX}
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_overload_is_limited_near_the_slots_and_serves_them_full(told: bool) -> None:
+    slots, work_us = 16, 20_000
+    played = play(lambda at_s: 2.0, slots, work_us, 200_000, told=told)
+    limits = played.limits[len(played.limits) // 3 :]
+    assert slots <= sorted(limits)[len(limits) // 2] <= 5 * slots
+    assert played.good >= 0.8 * 30 * slots * SECOND_US / work_us
+
+
+def test_limit_is_gone_once_the_load_is_carried_again() -> None:
+    played = play(lambda at_s: 2.0 if at_s < 10 else 0.5, 16, 20_000, 200_000)
+    assert min(played.limits) < LIMIT_MAX
+    assert played.limits[-1] == LIMIT_MAX
+
+
+def test_slow_work_that_fewer_in_flight_do_not_shorten_has_no_lasting_limit() -> None:
+    """More slots than are ever used, and work that takes longer than callers wait."""
+    played = play(lambda at_s: 0.02, 2_000, 500_000, 400_000)
+    limited = sum(limit < LIMIT_MAX for limit in played.limits)
+    assert limited <= 0.1 * len(played.limits)
+
+
+def test_without_patience_there_is_never_a_limit() -> None:
+    found = FoundLimit()
+    for number in range(1_000):
+        assert not found.record(number * 1_000, number * 2_000, number, 0, False, True)
+    assert found.limit == LIMIT_MAX
