@@ -54,7 +54,7 @@ def test_whoever_waits_too_long_is_refused_by_a_reason_and_the_host_is_not_blame
         bounds: dict[str, Any] = {
             "bytes_max": ONE,
             "held_bytes_max": ONE + STEP_BYTES,
-            "idle_s": 0.3,
+            "idle_s": 1.0,
         }
         async with origin_of(**bounds) as (server, origin):
             server.pages["/a"] = Page(bytes(ONE))
