@@ -11,8 +11,6 @@ import redis
 from sluicegate.policies.access import token_digest
 from tests.apps.server_process import ServerProcess
 
-# For tests that are about something else: on a busy machine the dispatcher itself is under stress.
-CALM = ("--queue-form", "none")
 
 
 class KvProcess(ServerProcess):

@@ -12,7 +12,7 @@ import redis
 from sluicegate.apps.kv.tables.catalogue_copies import CATALOGUE_PLACE, CATALOGUE_SPACE
 from sluicegate.stores.engines.redis.keys import keys_of
 from sluicegate.stores.redis.slots import slot_of
-from tests.apps.kv.process import CALM, KvProcess
+from tests.apps.kv.process import KvProcess
 from tests.engines.child import until
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_lost_master_leaves_readiness_and_other_writes(
     }
     living = [name for name, owner in owners.items() if owner != lost]
     dead = next(name for name, owner in owners.items() if owner == lost)
-    flags = ("--engine", f"{redis_cluster.url}?timeout_ms=10000", *CALM)
+    flags = ("--engine", f"{redis_cluster.url}?timeout_ms=10000")
     with KvProcess(tmp_path, *flags) as first:
         client = first.redis()
         for name in owners:

@@ -15,7 +15,7 @@ import redis
 
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
-from tests.apps.kv.process import CALM, KvProcess
+from tests.apps.kv.process import KvProcess
 from tests.engines.child import until
 
 CROWD = 10
@@ -28,7 +28,7 @@ def kv(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KvProcess]:
     folder = tmp_path_factory.mktemp("kv")
-    with KvProcess(folder, "--engine", f"{request.param}:{folder / 'data'}", *CALM) as process:
+    with KvProcess(folder, "--engine", f"{request.param}:{folder / 'data'}") as process:
         yield process
 
 
@@ -93,8 +93,8 @@ def test_of_many_on_two_dispatchers_of_one_lmdb_one_deletes_a_key(tmp_path: Path
     for folder in (one_folder, other_folder):
         folder.mkdir()
     with (
-        KvProcess(one_folder, "--engine", engine, *CALM) as one,
-        KvProcess(other_folder, "--engine", engine, *CALM) as other,
+        KvProcess(one_folder, "--engine", engine) as one,
+        KvProcess(other_folder, "--engine", engine) as other,
     ):
         works = [by_redis(kv, "t:1") for kv in (one, other) for _ in range(5)]
         for _ in range(ROUNDS):
@@ -140,8 +140,8 @@ def test_rows_of_one_partition_are_of_one_instant_also_if_some_are_hot(tmp_path:
     for folder in folders:
         folder.mkdir()
     with (
-        KvProcess(folders[0], "--engine", engine, *CALM) as one,
-        KvProcess(folders[1], "--engine", engine, *CALM) as other,
+        KvProcess(folders[0], "--engine", engine) as one,
+        KvProcess(folders[1], "--engine", engine) as other,
     ):
         writer, reader = one.redis(), other.redis()
         cached = 0
@@ -164,7 +164,7 @@ def test_an_engine_that_fails_is_in_the_log_once_and_not_ready_until_it_answers(
     control = tmp_path / "control.json"
     control.write_text("{}")
     url = f"faulty+lmdb:{tmp_path / 'data'}?control={control}"
-    with KvProcess(tmp_path, "--engine", url, *CALM) as kv:
+    with KvProcess(tmp_path, "--engine", url) as kv:
         client = kv.redis()
         assert client.set("t:1", "x")
         assert kv.ask("/readyz")[0] == 200

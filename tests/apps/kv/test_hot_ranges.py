@@ -292,8 +292,8 @@ def test_crowd_on_popular_keys_is_answered_by_a_busy_dispatcher() -> None:
     """20 keys are read 20 times each, by an engine of two workers that needs 5 ms a read."""
 
     async def story() -> None:
-        flags = ["--engine", "faulty+memory:?slots=2&work_ms=5", "--places", "2"]
-        flags += ["--quota-ru", "1000000", "--deadline-ms", "60000", "--queue-form", "none"]
+        flags = ["--engine", "faulty+memory:?slots=2&work_ms=5", "--slots", "2"]
+        flags += ["--quota-ru", "1000000", "--deadline-ms", "60000"]
         async with dispatcher(*flags) as app:
             await fill(app, 20)
 

@@ -13,7 +13,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
+from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.engines.child import run_to_end
 from tests.engines.redis import RedisServer
 
@@ -26,7 +26,7 @@ def write_often(client: redis.Redis, count: int) -> None:
 @pytest.fixture(scope="module")
 def kv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvProcess]:
     folder = tmp_path_factory.mktemp("kv")
-    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}", *CALM) as process:
+    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}") as process:
         yield process
 
 
@@ -89,7 +89,7 @@ def test_who_has_no_grant_on_a_table_has_nothing_of_it(tmp_path: Path) -> None:
             "operator": 'grants = ["audit", "operate"]',
         },
     )
-    with KvProcess(tmp_path, "--engine", "memory:", "--access", access, *CALM) as kv:
+    with KvProcess(tmp_path, "--engine", "memory:", "--access", access) as kv:
         shop, reader = kv.redis(token_of("shop")), kv.redis(token_of("reader"))
         assert shop.set("homes:1", "a")
         assert reader.get("homes:1") == b"a"
@@ -122,7 +122,7 @@ def test_a_spent_quota_is_refused_with_the_instant_of_the_next_epoch(tmp_path: P
 
 def test_the_seeds_status_for_a_spent_quota_can_be_had(tmp_path: Path) -> None:
     flags = ["--engine", "memory:", "--quota-ru", "50", "--quota-status", "419"]
-    with KvProcess(tmp_path, *flags, *CALM) as kv:
+    with KvProcess(tmp_path, *flags) as kv:
         statuses = {kv.ask("/v1/tables/t/rows/1", {"n": 1}, method="PUT")[0] for _ in range(60)}
         assert 419 in statuses
         assert 429 not in statuses
@@ -133,7 +133,7 @@ def test_rules_say_quotas_and_classes_without_a_restart(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("version: 1\ncallers:\n  quotas:\n    shop: 10/s\n")
     flags = ["--engine", "memory:", "--access", access, "--rules", str(rules)]
-    with KvProcess(tmp_path, *flags, *CALM) as kv:
+    with KvProcess(tmp_path, *flags) as kv:
         shop = kv.redis(token_of("shop"))
         with pytest.raises(redis.exceptions.ResponseError, match="LIMITED"):
             write_often(shop, 20)
@@ -200,7 +200,7 @@ def test_killed_amid_writes_it_has_everything_it_acknowledged(tmp_path: Path) ->
 def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisServer) -> None:
     data = f"lmdb:{tmp_path / 'data'}"
     flags = ["--engine", data, "--workers", "2", "--store", redis_server.patient_url]
-    with KvProcess(tmp_path, *flags, *CALM) as kv:
+    with KvProcess(tmp_path, *flags) as kv:
 
         def client() -> redis.Redis:
             # A first request waits 5 ms for a block of its quota, and is then told to come again.
@@ -217,7 +217,7 @@ def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisS
 def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     flags = ["--engine", f"lmdb:{tmp_path / 'data'}", "--backups", str(tmp_path)]
-    with KvProcess(tmp_path, *flags, *CALM) as kv:
+    with KvProcess(tmp_path, *flags) as kv:
         kv.redis().set("t:1", "kept")
         done = run_to_end(
             [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url]
@@ -233,7 +233,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--engine", "lbdm:x"], "engine"),
         (["--workers", "2", "--engine", "memory:"], "--engine"),
         (["--workers", "2", "--engine", "lmdb:x"], "--workers"),
-        (["--shard-places", "100"], "--shard-places"),
+        (["--slots", "-1"], "--slots"),
         (["--quota-status", "500"], "--quota-status: '500' cannot be used; give one of 429, 419"),
         (["--policy", "both"], "--policy"),
         (["--store", "http://x"], "--store"),

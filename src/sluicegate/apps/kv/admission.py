@@ -130,13 +130,16 @@ class Admission:
         call: CallContext,
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> Request:
-        """What the policies see of it."""
+        """Return the request as the policies see it."""
+        deadline_us, default_us = call.deadline_us, self._chain.deadline_us
+        if deadline_us is None and default_us:
+            deadline_us = (call.arrived_us or self._clock.now_us()) + default_us
         return Request(
             key,
             caller=call.identity.name,
             criticality=self._class_of(call),
             arrived_us=call.arrived_us,
-            deadline_us=call.deadline_us,
+            deadline_us=deadline_us,
             operation=operation,
             shard=shard,
             table=table,

@@ -271,6 +271,7 @@ class KvApp(App[KvSettings]):
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
+        self.chain.change(self.settings)
         self.refusals.resize(self.settings.audit_refusals)
         if self.hot is not None:
             self.hot.replace(_shield(self.settings))

@@ -75,6 +75,7 @@ class PolicyChain:
         self.classed = settings.policy != "none"  # else all are alike
         self.budget = budget
         self.usage = usage
+        self.deadline_us = 1_000 * settings.deadline_ms  # of requests that name none; 0: none
         self.lag_us = 0  # how late the event loop was last seen
         self.clamp = CriticalityClamp(CriticalitySettings())
         self.gate: Gate | None = None
@@ -143,6 +144,10 @@ class PolicyChain:
             waits("minute quota", minute_quota),
             waits("queue", self.pool),
         ]
+
+    def change(self, settings: KvSettings) -> None:
+        """Apply the live settings."""
+        self.deadline_us = 1_000 * settings.deadline_ms
 
     @property
     def prices_milli(self) -> tuple[int, ...]:

@@ -145,6 +145,14 @@ class KvSettings(RulesSettings):
         64 << 20
     )
     # Under stress.
+    deadline_ms: Annotated[
+        int,
+        Setting(
+            "deadline of requests that name none, for callers that cannot; 0 is none",
+            whole(0, 3_600_000, "MS"),
+            live=True,
+        ),
+    ] = 0
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[

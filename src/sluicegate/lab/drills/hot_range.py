@@ -52,7 +52,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         dispatchers = fleet.dispatchers(
             DISPATCHERS,
             f"faulty+lmdb:{fleet.folder / 'lmdb'}?slots={SLOTS}&work_ms={WORK_MS}",
-            "--places", str(SLOTS),
+            "--slots", str(SLOTS),
             "--hot-ttl-ms", str(TTL_MS),
             *policy_flags(setting.policy),
         )  # fmt: skip
