@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the proofs beside their feature that are not drawn in this run."""
+    """Deselect proofs next to their features that are not drawn in this run."""
     proofs = config.rootpath / "tests" / "prove"
     left_out = [
         item

@@ -125,7 +125,7 @@ class Child:
 def run_to_end(
     command: Sequence[str], within_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[str]:
-    """Return the exit code of a command, and what it printed.
+    """Run a command to its end; return its exit code and its output.
 
     Our own programs start as `Child` starts them, so that each does not import all modules again.
     """

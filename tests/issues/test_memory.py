@@ -56,7 +56,7 @@ def test_a_spent_limit_is_not_forgotten_by_a_store_that_is_full(spent: int) -> N
     assert limiter.keys_tracked() <= 100
 
 
-def test_keys_that_expire_at_once_stall_nobody() -> None:
+def test_keys_that_expire_together_cause_no_stall() -> None:
     # limits: 15 to 20 ms for 100,000 keys, 120 to 150 ms for 500,000, again and again.
     clock = HandClock()
     limiter = Limiter("2/minute", keys_max=MANY, clock=clock)

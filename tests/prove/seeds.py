@@ -32,9 +32,9 @@ def first(count: int, values: Iterable[Any]) -> list[Any]:
 
 
 def is_drawn(name: str) -> bool:
-    """Whether a proof beside its feature is played in this run: in CI one in `DRAWN`, by chance.
+    """Whether a proof next to its feature is played in this run: in CI one in `DRAWN`, at random.
 
-    By chance, so that each is drawn in time also where its parameters are slices themselves.
+    The draw is random, because the parameters of some proofs depend on the seed too.
     """
     if os.environ.get("SLUICEGATE_PROVE", "") != "slice":
         return True

@@ -1,4 +1,4 @@
-"""Which proofs CI plays: a part of them in each run, and in time all of them."""
+"""Proofs that CI plays: one in four in each run, and all of them after some weeks."""
 
 from __future__ import annotations
 

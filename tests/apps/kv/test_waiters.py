@@ -1,6 +1,5 @@
-"""Thousands wait for one key: whatever becomes of the fetch and of whoever asked first, each
-of them is answered or refused in his time, the engine is asked at most twice, and nothing is left
-over."""
+"""Thousands of callers wait for one key: each gets an answer or a refusal in time, the engine
+gets at most two reads, and nothing is left over."""
 
 from __future__ import annotations
 
