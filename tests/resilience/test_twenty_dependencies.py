@@ -75,7 +75,7 @@ def plain(caller: HttpCaller) -> Page:
 
     async def show(number: int) -> tuple[bool, bool]:
         asked = [caller.ask(f"/{name}/{number}") for name in (*CORE, *EXTRAS)]
-        whole = all(status == 200 for status in await asyncio.gather(*asked))
+        whole = all(answer.status == 200 for answer in await asyncio.gather(*asked))
         return whole, whole
 
     return show
@@ -88,7 +88,7 @@ def resilient(caller: HttpCaller) -> Page:
 
     async def fetch(name: str, number: int) -> CallResult[bytes]:
         async def attempt(_: Call) -> CallResult[bytes]:
-            status = await caller.ask(f"/{name}/{number}")
+            status = (await caller.ask(f"/{name}/{number}")).status
             if status == 200:
                 return CallResult(ResultKind.OK, b"it")
             return CallResult(ResultKind.FAILED, error=ConnectionError(str(status)))

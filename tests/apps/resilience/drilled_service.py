@@ -67,7 +67,7 @@ async def work(path: str) -> None:
 
 
 def answer_of_kind() -> tuple[int, bytes] | None:
-    """What is answered without work."""
+    """Return an answer that takes no work."""
     if kind == "leaking":
         kept.append(os.urandom(65_536))
     elif kind == "leaking-files":

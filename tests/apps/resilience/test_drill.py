@@ -175,7 +175,7 @@ def test_a_dependency_that_fails_breaks_who_waits_for_it(
     if not holds:
         assert "  waits for its dependency: " in printed
         assert "  shared fate: /beside needs no dependency" in printed
-        assert "    fix: give each dependency slots of its own" in printed
+        assert "    fix: give each dependency its own slots" in printed
 
 
 def test_a_service_that_does_not_use_the_proxy_is_no_drill_of_its_dependency(
@@ -464,7 +464,7 @@ NONE = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
         ([OK, NONE], "ok", [True, False]),
     ],
 )
-def test_success_without_expected_content_is_told(
+def test_success_without_expected_content_is_unexpected(
     script: list[bytes], expect: str, expected: list[bool]
 ) -> None:
     async def ask(port: int) -> list[bool]:

@@ -1,4 +1,4 @@
-"""`sluicegate resilience serve` in a process of its own, and what tests need around it."""
+"""`sluicegate resilience serve` in its own process, for tests."""
 
 from __future__ import annotations
 

@@ -166,7 +166,9 @@ def test_download_of_64_mib_passes_in_bounded_memory(idle_shop: Served) -> None:
         connection.request("GET", "/pieces/1024")
         answer = connection.getresponse()
         until(lambda: "pieces" in idle_shop.begun())
-        assert idle_shop.ask("/healthz").status == 200  # it has begun, and nobody reads it yet
+        assert (
+            idle_shop.ask("/healthz").status == 200
+        )  # the response has begun, and is not read yet
         assert sum(map(len, iter(lambda: answer.read(PIECE), b""))) == 1_024 * PIECE
     assert peak_kib(idle_shop.process.pid) - before < GROWTH_KIB_MAX
 

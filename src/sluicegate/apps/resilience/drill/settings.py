@@ -1,4 +1,4 @@
-"""Settings of a drill: how long, how much, and what counts as held."""
+"""Settings of a drill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECOND_US: Final = 1_000_000
 @final
 @dataclass(frozen=True, kw_only=True)
 class DrillSettings:
-    """How long, how much, and what is still well."""
+    """Durations, rates, and the bounds of a stage that holds."""
 
     span_us: int = ranged(4 * _SECOND_US, 200_000, 60 * _SECOND_US)
     patience_us: int = ranged(500_000, 10_000, 30 * _SECOND_US)
@@ -30,9 +30,9 @@ class DrillSettings:
     recover_us_max: int = ranged(2 * _SECOND_US, SLICE_US, 60 * _SECOND_US)
     health_us_max: int = ranged(100_000, 1_000, 30 * _SECOND_US)
     rate_max: int = ranged(3_000, 1, 100_000)
-    goodput_min: float = 0.7  # of what it can do
-    hung_max: float = 0.05  # of what is asked while a dependency fails
-    wrong_max: float = 0.05  # of what is sent: wrong answers, and broken connections
+    goodput_min: float = 0.7  # of its capacity
+    hung_max: float = 0.05  # of the requests while a dependency fails
+    wrong_max: float = 0.05  # of the requests: wrong answers, and broken connections
     beside_min: float = 0.99  # of paths that need no dependency
     health: str = "/healthz"
     beside: str = ""

@@ -1,9 +1,9 @@
 """Stages: what the service is put through, in order; `verdicts.py` judges each.
 
-    calm         half of what it can do; if that fails, nothing later can be judged
-    overload     1, 2 and 5 times what it can do
+    calm         half of its capacity; if that fails, no later stage can be judged
+    overload     1, 2 and 5 times its capacity
     recovery     calm again after the overload, within `recover_us_max`
-    leaks        calm once more: what grows then, grows without end
+    leaks        calm again: memory and files must not grow
     slow         its dependency answers late
     dead         its dependency resets every connection
     return       the dependency is back: answered again within `recover_us_max`
@@ -348,7 +348,7 @@ class ServiceDrill:
     async def _leaks(self) -> None:
         """Compare memory and files before, between and after two halves of calm load."""
         if self._usage() is None:
-            self._result.untried.append("leaks and CPU: they need CMD, and /proc as Linux has it")
+            self._result.untried.append("leaks and CPU: they need CMD and Linux")
             return
         self._stage = "leaks"
         await self._settle()

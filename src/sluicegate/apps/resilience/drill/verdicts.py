@@ -1,4 +1,4 @@
-"""Verdicts: what broke in a stage, judged from what was recorded. No time, no input or output.
+"""Verdicts: the findings of a stage, from its records. No time, no input or output.
 
 Each function takes the records of one kind of stage and returns its findings; a stage without
 findings held. A finding has a name, a sentence with the figures, and the fix of `FIXES`.
@@ -56,14 +56,14 @@ FIXES: Final[Mapping[str, str]] = MappingProxyType({
     "WSGI, run `sluicegate resilience serve`",
     CPU: "run one process for each core with 1 or 2 slots, and compute in a process pool, not in "
     "the event loop; if it mostly waited, stop what else runs on this machine",
-    MEMORY: "bound caches, queues and what is kept of each request; compare two snapshots of "
+    MEMORY: "bound caches, queues and the state of each request; compare two snapshots of "
     "tracemalloc",
     FILES: "close responses, sockets and files; share one HTTP client between all requests",
     RECOVERY: "drop queued requests whose callers are gone: protect(app) does at their deadline; "
     "do not retry inside",
     WAITS: "give its calls a timeout below the patience of callers, and a breaker: [client] "
     "timeout_us",
-    SHARED: "give each dependency slots of its own: [dependencies.NAME]",
+    SHARED: "give each dependency its own slots: [dependencies.NAME]",
     QUOTA: "raise the quota while the drill runs: all its requests come from one caller",
     CALM: "fix what fails at half load first; overload cannot be judged before",
 })  # fmt: skip

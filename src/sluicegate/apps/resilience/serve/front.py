@@ -9,7 +9,7 @@ before the response begins: the thread is busy, and cannot be interrupted. Once 
 begun, a disconnect closes the connection to the worker, whose thread ends at its next write.
 
 A request is sent once. If the worker ends before it answers, the client receives 502. Only a
-connection that could not be opened is tried on another worker.
+connection that could not be opened is replaced by one to another worker.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class _Exchange:
             self._upstream.abort()
 
     def _client_gone(self) -> None:
-        """End a response that nobody reads; wait for one that has not begun."""
+        """End a response that has begun; the thread of any other cannot be interrupted."""
         if self._began:
             self._upstream.abort()
 
@@ -298,7 +298,7 @@ def request_head(scope: Scope) -> bytes:
 
 
 def _introduction(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """What a worker is told of the client, and of what `protect` found."""
+    """Return the fields that describe the client, and the class and deadline from `protect`."""
     fields = [(b"x-forwarded-proto", scope["scheme"].encode("ascii"))]
     client = scope.get("client")
     if client and client[0]:

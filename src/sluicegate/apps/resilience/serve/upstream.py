@@ -108,7 +108,7 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece of the response."""
-        if self._whole:  # nobody asked for this
+        if self._whole:  # no request was sent
             self._reusable = False
             self.abort()
             return

@@ -3,8 +3,8 @@
     python -m sluicegate.apps.resilience.serve.worker SOCKET MODULE:NAME THREADS
 
 The process in front names client, scheme and host in X-Forwarded-*, and deadline and criticality in
-the headers of `doors/claims.py`; nobody else can connect. The application reads what is left of the
-time from `resilience/context.py`. The worker ends when its standard input ends.
+the headers of `doors/claims.py`; no other process can connect. The application reads the time that
+is left from `resilience/context.py`. The worker ends when its standard input ends.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from sluicegate.system import now_us
 # could be sent on a connection that is about to close.
 IDLE_US_MAX: Final = 60_000_000
 _CHECK_S: Final = 0.02  # whether a worker that starts listens yet
-_RESTART_S: Final = (0.0, 0.2, 1.0, 5.0)  # after so many ends before it was ready
+_RESTART_S: Final = (0.0, 0.2, 1.0, 5.0)  # by the number of starts in a row that failed
 _STOP_S: Final = 6.0  # a worker waits 5 s for its threads
 _MODULE: Final = "sluicegate.apps.resilience.serve.worker"
 _log: Final = logging.getLogger("sluicegate.resilience.serve")
@@ -80,7 +80,7 @@ class Worker:
 
 @final
 class ThreadBook:
-    """Free threads of all workers; who finds none waits in arrival order."""
+    """Free threads of all workers; requests wait for one in arrival order."""
 
     def __init__(self, threads: int, waiting_max: int) -> None:
         self._threads = threads
