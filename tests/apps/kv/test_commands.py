@@ -197,7 +197,7 @@ def test_mset_of_5000_keys_is_written_and_20000_are_an_error(kv: KvProcess) -> N
     assert client.mset(values)
     assert client.mget(["wide:0", "wide:4999"]) == [b"0", b"4999"]
     assert client.delete(*values) == 5_000
-    pinned = client.client()  # one connection, which the errors must not end
+    pinned = kv.redis(single_connection_client=True)  # errors must not end its connection
     number = pinned.client_id()
     with pytest.raises(redis.ResponseError, match="send less at a time"):
         pinned.mset({f"wide:{one}": "v" for one in range(20_000)})

@@ -46,10 +46,11 @@ def test_unusable_engine_fails_readiness_then_liveness(monkeypatch: pytest.Monke
 SECOND_US = 1_000_000
 
 
-async def failing_app(engine: str) -> tuple[KvApp, HandClock]:
+async def failing_app(monkeypatch: pytest.MonkeyPatch, engine: str) -> tuple[KvApp, HandClock]:
     """A dispatcher whose engine has failed operations for a second, with a catalogue just read."""
     app = KvApp(settings_from(KvSettings, "--engine", engine))
-    app.clock = clock = HandClock()
+    clock = HandClock()
+    monkeypatch.setattr(app, "clock", clock)
     app.engine_watch = StoreWatch(clock, "-")
     await app.catalogue.refresh()
     app.engine_watch.failed("put", Unavailable("the engine", "one shard is lost"))
@@ -57,9 +58,9 @@ async def failing_app(engine: str) -> tuple[KvApp, HandClock]:
     return app, clock
 
 
-def test_one_lost_shard_of_several_leaves_readiness() -> None:
+def test_one_lost_shard_of_several_leaves_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        app, clock = await failing_app("faulty+memory:?shards=16")
+        app, clock = await failing_app(monkeypatch, "faulty+memory:?shards=16")
         app.catalogue.fresh_until_us = app.catalogue._clock.now_us() + 60 * SECOND_US
         assert app.engine_watch.stats().gone
         assert app.not_ready() == ""
@@ -74,9 +75,9 @@ def test_one_lost_shard_of_several_leaves_readiness() -> None:
     asyncio.run(story())
 
 
-def test_failing_engine_of_one_shard_fails_readiness() -> None:
+def test_failing_engine_of_one_shard_fails_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        app, _ = await failing_app("memory:")
+        app, _ = await failing_app(monkeypatch, "memory:")
         app.catalogue.fresh_until_us = app.catalogue._clock.now_us() + 60 * SECOND_US
         app.engine_watch.answered("get")
         assert "one shard is lost" in app.not_ready()
