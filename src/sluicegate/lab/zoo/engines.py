@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.durations import Constant
@@ -82,7 +83,7 @@ def _laws(draw: Draw) -> Iterator[Shape]:
 
 def _incidents(draw: Draw) -> Iterator[Shape]:
     at = draw.station
-    late = {"overload": True, "onset_us": 4 * SECOND_US}
+    late: dict[str, Any] = {"overload": True, "onset_us": 4 * SECOND_US}
     yield at("stalls", load=0.6, incidents=by.stalls(4, 18), **late)
     yield at("stalls, 2 s", load=0.6, patience=20, incidents=by.stalls(4, 18), **late)
     yield at("one stall", load=0.5, patience=5, incidents=slowed(10, 12, 0), overload=True,
@@ -111,7 +112,7 @@ def _incidents(draw: Draw) -> Iterator[Shape]:
         patience_us=10 * SECOND_US,
         share=0.05,
     )  # fmt: skip
-    starved = {"starved": (100 * _MS, 40 * _MS)}
+    starved: dict[str, Any] = {"starved": (100 * _MS, 40 * _MS)}
     yield at("starved", load=0.5, patience=15, **starved)
     yield at("starved, quotas", load=0.5, patience=15, quota=1.5, **starved)
     yield at("2x, starved", load=2, patience=15, **starved)

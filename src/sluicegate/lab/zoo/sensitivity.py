@@ -110,9 +110,8 @@ def _missed(plays: Sequence[Play], played: Sequence[Outcomes]) -> set[str]:
     missed = {
         f"{key_of(row.shape)} ({row.mode}): {one.bar}" for row in judged for one in row.missed()
     }
-    return missed | {
-        f"{one.name} ({one.mode})" for one in judge_all(judged) if one.met < one.shapes
-    }
+    over_all = [one for one in judge_all(judged) if not one.where and not one.met]
+    return missed | {f"{one.name} ({one.mode})" for one in over_all}
 
 
 def _product(play: Play) -> tuple[str, ...]:

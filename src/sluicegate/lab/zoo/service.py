@@ -81,7 +81,8 @@ class _Service:
         """Begin a request."""
         kind = self._shape.traffic[ask.kind]
         client = _Client(self._world, self._record, ask)
-        task = self._world.spawn(app(_scope(ask, kind), client.receive, client.send), kind.name)
+        work = _serve(app, _scope(ask, kind), client.receive, client.send)
+        task = self._world.spawn(work, kind.name)
         if kind.tells == HANGUP and kind.patience_us:
             client.leaves_at(ask.at_us + kind.patience_us)
         task.add_done_callback(client.forget)
@@ -97,7 +98,7 @@ class _Service:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         scope = {"type": "http", "method": "GET", "path": HEALTH, "headers": []}
-        self._world.spawn(app(scope, receive, send), "health")
+        self._world.spawn(_serve(app, scope, receive, send), "health")
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request."""
@@ -202,6 +203,10 @@ class _Client:
             record.answer(ask, now_us)
         elif what == "websocket.close" or not message.get("more_body"):
             record.end(ask)
+
+
+async def _serve(app: App, scope: Any, receive: Any, send: Any) -> None:
+    await app(scope, receive, send)
 
 
 async def _respond(send: Any) -> None:
