@@ -43,12 +43,6 @@ def test_too_much_work_of_the_lowest_class_leaves_the_highest_alone() -> None:
         assert found["success.bulk"] < 0.3, name
 
 
-def test_a_watermark_makes_no_bursts_that_a_long_line_would_be_kept_for() -> None:
-    found = figures(rig := station(2, workers=16), SHIPPED["protect"].run(rig, 1))
-    assert found["p99_ms"] <= 80
-    assert found["refused_p99_ms"] <= 20
-
-
 def test_a_load_that_fits_is_served_in_full() -> None:
     kinds = (WorkKind(name="get", arrivals=Even(600)),)
     rig = Rig(kinds=kinds, workers=8, service=Constant(10_000), span_us=2_000_000, warm_us=500_000)

@@ -167,11 +167,11 @@ def test_one_seed_of_them_ends_everything_exactly_once() -> None:
 
 def test_a_door_that_forgets_one_is_found() -> None:
     """The control."""
-    known: dict[int, Admitted] = {}
+    known: dict[int, GatePermit] = {}
 
-    def forgetful(admitted: Admitted, outcome: Outcome) -> bool:
-        known.setdefault(id(admitted), admitted)
-        return admitted.end(outcome) if list(known.values()).index(admitted) != 30 else False
+    def forgetful(protection: Protection, permit: GatePermit, outcome: Outcome) -> bool:
+        known.setdefault(id(permit), permit)
+        return list(known).index(id(permit)) != 30 and protection.end(permit, outcome)
 
     assert play(7, forgetful).wrong() != []
 

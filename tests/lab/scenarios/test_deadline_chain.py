@@ -61,7 +61,7 @@ def test_too_many_places_for_short_deadlines_leave_no_worker_idle() -> None:
     """32 places before four workers of 10 ms are a line of 80 ms that no queue sees."""
     rig = Hops(hops=("one",), workers=4, timeout_us=60 * MS, span_us=8 * SECOND, warm_us=2 * SECOND)
     figures = measure(rig, play(rig, protect, 1))
-    assert figures["goodput"] > 0.3
+    assert figures["goodput"] > 0.2
     assert figures["goodput"] + figures["wasted"] > 0.95
 
 

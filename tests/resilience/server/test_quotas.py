@@ -85,7 +85,7 @@ def test_each_caller_has_its_quota_and_a_new_rule_holds_from_the_next_request_on
         with served(LimitMiddleware(app, guard, exempt=["/healthz", "/close"])) as port:
             assert ask(port, "ann", 5) == {200: 3, 429: 2}
             assert ask(port, "ben", 2) == {200: 2}
-            assert app.protection.stats().light.admitted == 5
+            assert app.protection.stats().gate.admitted == 5
             rules.write_text(RULES.format(limit=7))
             assert guard.reload()
             assert ask(port, "ann", 9)[429] >= 2
