@@ -375,7 +375,7 @@ class Contention:
         self.lower: set[str] = set()
         self.asked = 0
 
-    def __call__(self, request: Request) -> bool:
+    def __call__(self, request: Request, now_us: int) -> bool:
         self.asked += 1
         return request.shard in self.lower
 

@@ -2,7 +2,8 @@
 
 Units wait by rank (0 is the most important) and, inside a rank, by caller.
 
-    all in time     a unit that arrives would start within half of its patience: arrival order
+    all in time     a unit that arrives would start within half of its patience: arrival order,
+                    and by rank once a unit waits whose patience is not known
     crowded         it would not, and until the queue is empty:
                     the most important rank that waits; a lower rank once it is owed a unit
                     callers within an equal share of the rank's time, before callers above it
@@ -70,7 +71,7 @@ class _Caller:
 class _Rank:
     """The callers of one rank: those within an equal share of its time, and those above it."""
 
-    __slots__ = ("above", "callers", "need_us", "owed_us", "used_us", "waiting", "within")
+    __slots__ = ("above", "callers", "need_us", "order", "owed_us", "used_us", "within")
 
     def __init__(self) -> None:
         self.callers: dict[str, _Caller] = {}
@@ -81,7 +82,7 @@ class _Rank:
         self.used_us = 0
         self.need_us = 0  # of all that wait
         self.owed_us = 0.0
-        self.waiting = 0
+        self.order: OrderedDict[int, Waiting] = OrderedDict()
 
     def is_within(self, caller: _Caller) -> bool:
         """Whether a caller has used no more than an equal share of the time."""
@@ -149,14 +150,13 @@ class _Rank:
 class FairQueue:
     """Units that wait for one resource."""
 
-    __slots__ = ("_expiries", "_order", "_ranks", "_seq", "crowded", "size_bytes", "waiting")
+    __slots__ = ("_expiries", "_ranks", "_seq", "crowded", "ranked", "size_bytes", "waiting")
 
     def __init__(self, ranks: int) -> None:
         self._ranks = [_Rank() for _ in range(ranks)]
-        self._order: OrderedDict[int, Waiting] = OrderedDict()
         self._expiries: list[tuple[int, int, Waiting]] = []
         self._seq = 0
-        self.crowded = False
+        self.crowded = self.ranked = False
         self.waiting = 0
         self.size_bytes = 0
 
@@ -166,7 +166,7 @@ class FairQueue:
         """Add a unit that is expected to take `need_us` of one of the `slots`.
 
         One that has less than `least_us` left cannot finish in time. A unit without a deadline is
-        as patient as its work is long.
+        taken to be as patient as its work is long, for the order alone.
         """
         self._seq += 1
         unit.seq = self._seq
@@ -177,20 +177,21 @@ class FairQueue:
         if caller is None:
             caller = rank.callers[unit.caller] = _Caller(unit.caller)
         caller.units[unit.seq] = unit
-        self._order[unit.seq] = unit
+        rank.order[unit.seq] = unit
         rank.enter(caller)
         rank.need_us += need_us
-        rank.waiting += 1
         self.waiting += 1
         self.size_bytes += unit.size
-        patience_us = 2 * need_us
-        if unit.deadline_us >= 0:
+        if unit.deadline_us < 0:
+            patience_us = 2 * need_us
+            self.ranked = True
+        else:
             unit.latest_us = unit.deadline_us - least_us
             patience_us = unit.deadline_us - now_us - need_us
             self._watch(unit)
         if not self.crowded:
             self.crowded = self._need_us() > PATIENCE_SHARE * patience_us * slots
-        if len(rank.within) + len(rank.above) > 3 * rank.waiting + _SPARE:
+        if len(rank.within) + len(rank.above) > 3 * len(rank.order) + _SPARE:
             rank.rebuild()
 
     def pop(self, mean_us: float) -> Waiting | None:
@@ -202,7 +203,7 @@ class FairQueue:
             caller = rank.next()
             unit = caller.units[next(reversed(caller.units))]
         else:
-            unit = next(iter(self._order.values()))
+            unit = self._oldest(self._choose(mean_us) if self.ranked else -1)
             rank = self._ranks[unit.rank]
             caller = rank.callers[unit.caller]
         self.remove(unit)
@@ -211,7 +212,7 @@ class FairQueue:
             rank.enter(caller)
         rank.owed_us = max(0.0, rank.owed_us - unit.need_us)
         for lower in range(unit.rank + 1, len(self._ranks)):
-            if self._ranks[lower].waiting:
+            if self._ranks[lower].order:
                 self._ranks[lower].owed_us += LOW_SHARE * unit.need_us
         return unit
 
@@ -230,14 +231,13 @@ class FairQueue:
             return False
         rank = self._ranks[unit.rank]
         del rank.callers[unit.caller].units[unit.seq]
-        del self._order[unit.seq]
+        del rank.order[unit.seq]
         unit.seq = 0
-        rank.waiting -= 1
         rank.need_us -= unit.need_us
         self.waiting -= 1
         self.size_bytes -= unit.size
         if not self.waiting:  # the busy period has ended: nobody owes anything
-            self.crowded = False
+            self.crowded = self.ranked = False
             for one in self._ranks:
                 one.callers.clear()
                 one.within.clear()
@@ -266,37 +266,42 @@ class FairQueue:
     def evict(self, rank: int) -> Waiting | None:
         """Take out the oldest unit of the last rank, to make room for one of `rank`."""
         for number in range(len(self._ranks) - 1, rank - 1, -1):
-            found: Waiting | None = None
-            for caller in self._ranks[number].callers.values():
-                if caller.units:
-                    oldest = next(iter(caller.units.values()))
-                    if found is None or oldest.seq < found.seq:
-                        found = oldest
-            if found is not None:
+            if self._ranks[number].order:
+                found = self._oldest(number)
                 self.remove(found)
                 return found
         return None
 
     def waiting_of(self, rank: int) -> int:
         """Return how many units of a rank wait."""
-        return self._ranks[rank].waiting
+        return len(self._ranks[rank].order)
 
     def oldest_us(self, now_us: int, rank: int = -1) -> int:
         """Return how long the oldest unit of a rank, or of all, has waited."""
-        for unit in self._order.values():
-            if rank < 0 or unit.rank == rank:
-                return now_us - unit.queued_us
-        return 0
+        if not self.waiting or (rank >= 0 and not self._ranks[rank].order):
+            return 0
+        return now_us - self._oldest(rank).queued_us
 
     def units(self) -> list[Waiting]:
-        """Return all units that wait, the oldest first."""
-        return list(self._order.values())
+        """Return all units that wait."""
+        return [unit for rank in self._ranks for unit in rank.order.values()]
+
+    def _oldest(self, number: int) -> Waiting:
+        """Return the oldest unit of a rank, or of all; there is one."""
+        found: Waiting | None = None
+        for rank in self._ranks if number < 0 else (self._ranks[number],):
+            if rank.order:
+                unit = next(iter(rank.order.values()))
+                if found is None or unit.seq < found.seq:
+                    found = unit
+        assert found is not None
+        return found
 
     def _choose(self, mean_us: float) -> int:
         """Return the most important rank that waits, or a lower one that is owed a unit."""
         chosen = -1
         for number, rank in enumerate(self._ranks):
-            if rank.waiting:
+            if rank.order:
                 if rank.owed_us > mean_us:
                     return number
                 if chosen < 0:

@@ -12,7 +12,6 @@ from sluicegate.policies.access import token_digest
 from tests.apps.server_process import ServerProcess
 
 
-
 class KvProcess(ServerProcess):
     """One dispatcher."""
 

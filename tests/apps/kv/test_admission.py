@@ -50,14 +50,7 @@ def chain_of(world: World, quota_ru: int, usage: CallerUsage) -> PolicyChain:
     settings = KvSettings()
     quotas = Quotas(settings, 0, world.clock, world.chance("quotas"))
     quotas.set_quotas({"a": quota_ru})
-    return PolicyChain(
-        settings,
-        world.chance("chain"),
-        usage,
-        budget=quotas.spent_from,
-        weights=default_weights(),
-        shard_places=64,
-    )
+    return PolicyChain(settings, usage, budget=quotas.spent_from, weights=default_weights())
 
 
 def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:

@@ -21,11 +21,8 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.key_values import CallContext, Row, Write
-from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.service.settings import settings_from
-from sluicegate.system import SystemClock
 
 BY = CallContext(Identity("ann", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
 FILLER = CallContext(Identity("filler", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
@@ -160,60 +157,6 @@ def _estimates(app: KvApp) -> set[tuple[str, str, str, int]]:
     return {(*row[:3], int(row.estimate.size_bytes)) for row in rows}
 
 
-def work(app: KvApp, ms: float, seconds: float, begin_us: int) -> int:
-    """Reads of a shard that took so long each, 100 a second; returns when they ended."""
-    request = Request("k", operation="get", shard="s1")
-    for number in range(round(100 * seconds)):
-        begin_us += 10_000
-        request.measured = Measured(round(ms * 1_000) + number % 7)
-        app.chain.stress.record_end(request, Outcome.SUCCESS, begin_us)
-    app.chain.units.learned += 1
-    return begin_us
-
-
-def ratio(app: KvApp, now_us: int) -> float:
-    return app.chain.stress.read(now_us).ratio
-
-
-@pytest.mark.parametrize("hours", [0, 5, 7])
-def test_a_dispatcher_restarted_amid_a_slow_down_knows_at_once_that_it_is_one(
-    tmp_path: Path, hours: int
-) -> None:
-    """By the baseline that was kept, unless nobody has seen it for six hours."""
-
-    async def story() -> None:
-        engine = ("--engine", f"lmdb:{tmp_path / 'kv'}")
-        now_us = SystemClock().now_us() - (300 + 3_600 * hours) * SECOND
-        async with dispatcher(*engine) as app:
-            now_us = work(app, 5, 120, now_us)
-            now_us = work(app, 20, 10, now_us)
-            assert ratio(app, now_us) == pytest.approx(0.25, rel=0.1)
-        async with dispatcher(*engine) as app:
-            assert ratio_after(app, now_us, 20) == pytest.approx(
-                0.25 if hours < 6 else 1.0, rel=0.1
-            )
-
-    asyncio.run(story())
-
-
-def ratio_after(app: KvApp, now_us: int, ms: float) -> float:
-    """The ratio when there are as many values as it needs."""
-    return ratio(app, work(app, ms, 2.5, now_us))
-
-
-def test_what_is_usual_here_outweighs_what_was_usual_elsewhere(tmp_path: Path) -> None:
-    async def story() -> None:
-        engine = ("--engine", f"lmdb:{tmp_path / 'kv'}")
-        now_us = SystemClock().now_us()
-        async with dispatcher(*engine) as app:
-            work(app, 5, 120, now_us - 600 * SECOND)
-        async with dispatcher(*engine) as app:  # a quicker machine
-            now_us = work(app, 1, 150, now_us)
-            assert ratio_after(app, now_us, 4) == pytest.approx(0.25, rel=0.1)
-
-    asyncio.run(story())
-
-
 def test_what_a_caller_owes_outlives_the_dispatcher_and_is_owed_once(tmp_path: Path) -> None:
     async def story() -> None:
         engine = ("--engine", f"lmdb:{tmp_path / 'kv'}", "--node", "a")
@@ -258,18 +201,12 @@ def test_dispatchers_of_one_engine_know_what_the_others_have_learned() -> None:
     asyncio.run(story())
 
 
-USUAL = b'{"v":2,"estimates":[],"spans":[],"usual":%b}'
-
-
 @pytest.mark.parametrize(
     "stored",
     [
         *(b"", b"{}", b"[1]", b'{"v":2}', b'{"v":1}', b"\xff" * 99),
         b'{"v":2,"estimates":[["t","get","ann",1,1,1,0,-1,NaN]],"spans":[]}',
         b'{"v":2,"estimates":[["t","get","ann",1]],"spans":[]}',
-        USUAL % b"[]",
-        USUAL % b'{"stress":[["","get","5",1]]}',
-        USUAL % b'{"prices":[["s","get",NaN,9e15],["s","get",-1,1],["s","get"]]}',
     ],
 )
 def test_a_record_that_cannot_be_read_is_none(stored: bytes) -> None:
@@ -282,7 +219,6 @@ def test_a_record_that_cannot_be_read_is_none(stored: bytes) -> None:
             await app.costs.exchange()
             await fill(app)
             assert await get(app, b"small") is not None
-            assert app.chain.stress.baselines() == []
 
     asyncio.run(story())
 

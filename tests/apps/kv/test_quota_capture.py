@@ -56,14 +56,7 @@ class _Captured:
         bounds = CaptureSettings(folder=str(folder), share=ALL, redact=False)
         self.capture = Capture(bounds, clock=world.clock)
         budget = CapturedBudget(quotas.spent_from, self.capture)
-        chain = PolicyChain(
-            settings,
-            world.chance("chain"),
-            CallerUsage(),
-            budget=budget,
-            weights=default_weights(),
-            shard_places=4,
-        )
+        chain = PolicyChain(settings, CallerUsage(), budget=budget, weights=default_weights())
         chain.units.penalize(budget)
         supply: Supply | None = _Blocks(world) if waits else None
         self._world = world

@@ -265,23 +265,3 @@ def bulkhead(kv: KvProcess) -> tuple[int, int]:
     stages = kv.ask("/v1/state")[1]["stages"]
     stage = next(one for one in stages if one["name"] == "bulkhead")
     return stage["admitted"], stage["refused"]
-
-
-def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
-    """No cap of one shard where there is no other to keep it from: fifty may write at once."""
-
-    def write(of: int) -> None:
-        for number in range(6):
-            while not is_set(kv, f"many:{of}-{number}"):
-                pass
-
-    before = bulkhead(kv)
-
-    threads = [threading.Thread(target=write, args=(of,)) for of in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    admitted, refused = bulkhead(kv)
-    assert admitted >= before[0] + 300
-    assert refused == before[1]

@@ -17,7 +17,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.testing import HandClock, SeededChance
+from sluicegate.testing import HandClock
 from tests.apps.kv.process import KvProcess, access_file, token_of
 
 NOW = HandClock().now_us()
@@ -27,14 +27,7 @@ FULL = Decision(False, 0, 1_000, 1, QUEUE_FULL, "queue")
 
 def ring_of(entries_max: int = 100) -> tuple[RefusalRing, LeasedBudget]:
     budget = LeasedBudget(LeasedBudgetSettings(form="live", quota_ru=100))
-    chain = PolicyChain(
-        KvSettings(),
-        SeededChance(1),
-        CallerUsage(),
-        budget=budget,
-        weights=default_weights(),
-        shard_places=1,
-    )
+    chain = PolicyChain(KvSettings(), CallerUsage(), budget=budget, weights=default_weights())
     return RefusalRing(chain, budget.standing, entries_max=entries_max), budget
 
 

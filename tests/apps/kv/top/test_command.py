@@ -18,6 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from sluicegate.policies.queue.queue import QueueStats
+from sluicegate.policies.shed import ShedStats
+from sluicegate.policies.stress import StressLevel, StressState
 
 from sluicegate.apps.kv import hot
 from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
@@ -33,10 +36,7 @@ from sluicegate.command_line.boards import BoardSample
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Upload
-from sluicegate.policies.queue.queue import QueueStats
-from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats, StageStats
-from sluicegate.policies.stress import StressLevel, StressState
 from sluicegate.telemetry.snapshot import Histogram
 from sluicegate.testing import SeededChance
 
