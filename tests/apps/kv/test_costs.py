@@ -26,10 +26,11 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.service.settings import settings_from
 from sluicegate.system import SystemClock
+from tests.apps.kv.process import CALM
 
 BY = CallContext(Identity("ann", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
 FILLER = CallContext(Identity("filler", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
-RICH = ("--quota-ru", "1000000000", "--hot", "off")
+RICH = ("--quota-ru", "1000000000", "--hot", "off", *CALM)
 NEAR = 0.15
 LARGE = 200_000
 SECOND = 1_000_000
