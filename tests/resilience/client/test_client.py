@@ -167,10 +167,11 @@ def test_channel_of_grpc_is_refused_by_an_open_breaker() -> None:
     client = Client(settings=client_settings({"breaker": {"failures_in_row": 1}}))
     with grpc.insecure_channel("127.0.0.1:1") as plain:
         channel = grpc.intercept_channel(plain, client.grpc_interceptor("search"))
+        method: Any = channel.unary_unary("/T/Get")
         with pytest.raises(grpc.RpcError):
-            channel.unary_unary("/T/Get")(b"", timeout=5)
+            method(b"", timeout=5)
         with pytest.raises(Refused):
-            channel.unary_unary("/T/Get")(b"", timeout=5)
+            method(b"", timeout=5)
     assert len(client.async_grpc_interceptors("search")) == 4
 
 

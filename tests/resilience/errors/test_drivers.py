@@ -258,12 +258,14 @@ def by_valkey(port: int) -> None:
 
 def by_grpc(port: int) -> None:
     with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-        channel.unary_unary("/T/Get")(b"", timeout=5)
+        method: Any = channel.unary_unary("/T/Get")
+        method(b"", timeout=5)
 
 
 async def by_grpc_async(port: int) -> None:
     async with grpc.aio.insecure_channel(f"{HOST}:{port}") as channel:
-        await channel.unary_unary("/T/Get")(b"", timeout=5)
+        method: Any = channel.unary_unary("/T/Get")
+        await method(b"", timeout=5)
 
 
 async def by_asyncpg(port: int) -> None:
