@@ -36,7 +36,7 @@ def made(**settings: Any) -> Client:
 
 
 def failing(times: int, error: Exception) -> tuple[Any, list[int]]:
-    """A function that fails so often, and its calls."""
+    """A function whose first calls fail, and the list of its calls."""
     calls: list[int] = []
 
     def work() -> str:
@@ -120,7 +120,7 @@ def test_rules_of_a_call_replace_those_of_the_client() -> None:
     assert len(calls) == 1
 
 
-def test_decorator_without_client_has_one_of_its_own() -> None:
+def test_decorator_without_client_has_its_own_client() -> None:
     work, calls = failing(1, KeyError("mine"))
     decorated = resilient(attempts=2, idempotent=True, on=KeyError)(work)
     assert decorated() == "done"

@@ -48,7 +48,7 @@ Fails = Callable[[int], Any]
 
 
 def error_of(fails: Callable[[], Any]) -> Exception:
-    """What it raises; a coroutine is awaited."""
+    """Return the exception of a call; a coroutine is awaited."""
     try:
         found = fails()
         if isinstance(found, Coroutine):
@@ -69,7 +69,7 @@ def result_of(fails: Callable[[], Any]) -> CallResult[object]:
 
 @pytest.fixture(scope="module")
 def closed_port() -> Iterator[int]:
-    """A port that is bound, so that nobody else takes it, and on which nobody listens."""
+    """A port that is bound, so that it stays free, and has no listener."""
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         yield taken.getsockname()[1]

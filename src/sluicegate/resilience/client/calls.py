@@ -2,8 +2,8 @@
 
 `Call` decides and never waits: `enter` before each attempt, `leave` with its result, `close` at the
 end. `call` of the client awaits between them and `call_now` blocks; nothing else differs, so there
-is one client and no twin of it. What a transport raises becomes a result by `errors/registry.py`;
-any other error is a bug, ends what the attempt holds as cancelled, and passes through.
+is one client and no twin of it. `errors/registry.py` turns an exception of a transport into a
+result; any other error is a bug, ends the permits of the attempt as cancelled, and passes through.
 
 A plain function cannot be stopped: for it `attempt_us` bounds nothing but what it reads from
 `Call.left_us`, as the transports do. A coroutine is cancelled when its time is over.
