@@ -24,19 +24,18 @@ from typing import Final, Protocol, TypeVar, cast, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.breaker import (
-    PRESSURE,
     Breaker,
     BreakerChange,
     BreakerListener,
     BreakerPermit,
 )
-from sluicegate.policies.call_result import OK, CallResult, ResultKind, result_of_error
+from sluicegate.policies.call_result import OK, CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
@@ -44,6 +43,7 @@ from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.attempt_timer import AttemptTimer
 from sluicegate.resilience.client.bypass import BYPASS
 from sluicegate.resilience.client.race import ThreadRaces
+from sluicegate.resilience.client.rejections import at_host, handed_on, last_word, rejection
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.errors.registry import KNOWN_ERRORS, ErrorRules
@@ -156,23 +156,23 @@ class Call:
     def _enter(self, now_us: int) -> CallResult[object] | None:
         request, hosts = self.request, self._client.hosts
         if request.deadline_us is not None and now_us >= request.deadline_us:
-            return _refused(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
+            return rejection(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
         if hosts is None:
             refusal = self._admit(request, now_us)
-            return None if refusal is None else _refused(refusal)
+            return None if refusal is None else rejection(refusal)
         refusal = None
         for _ in range(HOSTS_TRIED_MAX):
             permit = hosts.balance.admit(request, now_us, self._tried)
             if isinstance(permit, Decision):
-                return _refused(permit.with_marks(cause=hosts.failure))
+                return rejection(permit.with_marks(cause=hosts.failure))
             self._balance = permit
             self.host = permit.host
             self._tried.append(permit.host)
-            refusal = self._admit(_at_host(request, permit.host), now_us)
+            refusal = self._admit(at_host(request, permit.host), now_us)
             if refusal is None:
                 return None
             self._end(_CANCELLED, now_us)
-        return None if refusal is None else _refused(refusal)
+        return None if refusal is None else rejection(refusal)
 
     def _admit(self, request: Request, now_us: int) -> Decision | None:
         """Hold the permits of an attempt; a refusal, and none is held."""
@@ -413,17 +413,17 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
+                    return handed_on(last_word(result, refused))
                 if hedge is None:
                     result = await _attempt(call, work, rules)
                 else:
                     result = await self._hedged(hedge, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result if result.kind is OK else _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 await asyncio.sleep(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
@@ -472,17 +472,17 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
+                    return handed_on(last_word(result, refused))
                 if races is None:
                     result = _attempt_now(call, work, rules)
                 else:
                     result = _hedged_now(races, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result if result.kind is OK else _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 self._pause(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
@@ -540,50 +540,6 @@ def _hedged_now(
     result = races.run(run, call.request)
     call.lose()
     return result
-
-
-def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> CallResult[T]:
-    """What the backend said, if it was asked at all, is worth more than our own refusal."""
-    if result is None:
-        return cast("CallResult[T]", refused)
-    result.dont_retry = True
-    result.stop_reason = refused.stop_reason
-    return result
-
-
-def _handed_on(result: CallResult[T]) -> CallResult[T]:
-    """Record an overload that is not to be repeated with the request that is being served.
-
-    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
-    does well to ask another of us.
-    """
-    if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
-        return result
-    served = served_request()
-    if served is None:
-        return result
-    if isinstance(result.error, Refused):
-        decision = result.error.decision
-        if decision.reason in (BREAKER_OPEN, NO_HOST) and decision.cause != PRESSURE:
-            return result
-    served.record_overload(result.retry_after_us)
-    return result
-
-
-def _at_host(request: Request, host: str) -> Request:
-    """The same request to one host, which has a breaker and a throttle of its own."""
-    found = request.copy()
-    found.shard = host
-    return found
-
-
-def _refused(decision: Decision) -> CallResult[object]:
-    """A refusal of our own: repeating it here would wait for nothing but ourselves."""
-    found = result_of_error(Refused(decision))
-    assert found is not None  # a refusal always is a result
-    found.dont_retry = True
-    found.stop_reason = CLIENT_THROTTLED.name if decision.reason is None else decision.reason.name
-    return found
 
 
 def _pause(seconds: float) -> None:
