@@ -40,7 +40,7 @@ from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePe
 from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
-from sluicegate.resilience.client.attempt_timer import AttemptTimer
+from sluicegate.resilience.client.attempt_timers import LoopTimers
 from sluicegate.resilience.client.bypass import BYPASS
 from sluicegate.resilience.client.race import ThreadRaces
 from sluicegate.resilience.client.rejections import at_host, handed_on, last_word, rejection
@@ -137,6 +137,13 @@ class Call:
         if deadline_us is None:
             return attempt_us
         return max(min(attempt_us, deadline_us - self._clock.now_us()), 0)
+
+    def timers(self) -> LoopTimers:
+        """The timers of the client on the running loop."""
+        client, loop = self._client, asyncio.get_running_loop()
+        if client.timers is None or client.timers.loop is not loop:
+            client.timers = LoopTimers(loop)
+        return client.timers
 
     def enter(self) -> CallResult[object] | None:
         """Admit the next attempt; a result, if it is refused here."""
@@ -315,6 +322,7 @@ class ResilientClient:
         "retry",
         "settings",
         "throttle",
+        "timers",
     )
 
     def __init__(
@@ -344,6 +352,7 @@ class ResilientClient:
             None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
         )
         self._races = None if self.hedge is None else ThreadRaces(self.hedge, self.clock, self.lock)
+        self.timers: LoopTimers | None = None  # of the loop that was used last
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
@@ -490,7 +499,7 @@ class ResilientClient:
 async def _attempt(
     call: Call, work: Callable[[Call], Awaitable[CallResult[T]]], rules: ErrorRules
 ) -> CallResult[T]:
-    timer = AttemptTimer(call.left_us)
+    timer = call.timers().start(call.left_us)
     try:
         return await work(call)
     except asyncio.CancelledError:
