@@ -1,10 +1,10 @@
-"""What the transport of httpx adds to a request, next to stamina with aiobreaker.
+"""Time that the transport of httpx adds to a request, next to stamina with aiobreaker.
 
     python -m benchmarks.resilience_httpx
 
-Each candidate sends a `GET` to a transport that answers at once. What is added is the time beyond
-that of this transport alone; httpx itself, a socket and a server are in none of the figures. The
-asynchronous candidates run on a loop of asyncio, where stamina and aiobreaker wrap the same call.
+Each candidate sends a `GET` to a stub that answers immediately. The added time is the candidate's
+time less that of the stub alone. The figures include neither httpx itself nor a socket or a server.
+stamina and aiobreaker wrap the same call, and the asynchronous candidates run on asyncio's loop.
 
 The bar, for the compiled build: at most 25 us added to a request, sync and async.
 """
@@ -45,7 +45,7 @@ class AsyncStub(httpx.AsyncBaseTransport):
 
 
 def request() -> httpx.Request:
-    """What is sent: the fields that httpx adds by itself."""
+    """A request with the fields that httpx adds by itself."""
     fields = {
         "accept": "*/*",
         "accept-encoding": "gzip, deflate",
@@ -86,7 +86,7 @@ def repeat_async(
 
 
 def added_us(results: dict[str, Result], name: str) -> float:
-    """What a candidate takes beyond the stub alone."""
+    """Return the time of a candidate less that of the stub alone."""
     return (results[name].median_ns - results["stub alone"].median_ns) / 1_000
 
 

@@ -53,10 +53,11 @@ MODULES: Final = (
     "sluicegate.client.pubsub",
     "sluicegate.client.sync_pubsub",
     *(f"sluicegate.resilience.{name}" for name in (
-        "kit", "context", "settings", "server.asgi", "server.wsgi", "server.grpc", "client.calls",
+        "app_kinds", "kit", "context", "settings", "server.asgi", "server.wsgi", "server.grpc",
+        "client.client", "client.calls", "errors.registry",
         "client.settings", "client.resilient", "client.httpx", "client.requests", "client.aiohttp",
         "client.grpc", "hosts.group",
-        "hosts.sources", "dependencies.dependency", "dependencies.gather", "objectives",
+        "hosts.sources", "dependencies.dependency", "dependencies.soft", "dependencies.gather", "objectives",
     )),
     "sluicegate.apps.resilience.state_server",
     "sluicegate.apps.images.signatures",

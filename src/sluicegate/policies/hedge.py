@@ -247,7 +247,7 @@ class Hedge:
         )
 
     def may_send(self, request: Request, now_us: int) -> bool:
-        """Take a hedge out of the budget; False if there is none, or no time."""
+        """Take a hedge out of the budget; return False if the budget or the time is spent."""
         deadline_us = request.deadline_us
         if deadline_us is not None and now_us >= deadline_us:
             return False

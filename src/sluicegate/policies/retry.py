@@ -112,7 +112,7 @@ class RetryPlan(NamedTuple):
 
 
 def never_repeated(settings: RetrySettings, result: CallResult[T], *, idempotent: bool) -> str:
-    """Why a result rules out another attempt, however many are left; empty if it does not."""
+    """Return why this result is never repeated; empty if it may be."""
     kind = result.kind
     if kind in {ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED}:
         return NOT_FOR_RETRY

@@ -5,8 +5,8 @@
     set_testing(True, attempts=3)     # three, at once after each other, from now on
 
 Retries do not wait, hedges are not sent, and breakers, throttles and retry budgets neither reject a
-call nor learn from it. Deadlines, fallbacks and the reading of errors stay as they are. It holds
-for all threads of the process.
+call nor learn from it. Deadlines, fallbacks and the reading of errors are unchanged.
+The mode is the same for all threads of the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluicegate.resilience.client.bypass import BYPASS
 
 @final
 class TestingMode:
-    """Ends with the block, if there is one: what was set before is set again."""
+    """Context manager that restores the mode before."""
 
     __test__ = False  # for pytest
     __slots__ = ("_before",)

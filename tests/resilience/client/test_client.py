@@ -36,7 +36,7 @@ def made(**settings: Any) -> Client:
 
 
 def failing(times: int, error: Exception) -> tuple[Any, list[int]]:
-    """A function that fails so often, and its calls."""
+    """A function whose first calls fail, and the list of its calls."""
     calls: list[int] = []
 
     def work() -> str:
@@ -120,7 +120,7 @@ def test_rules_of_a_call_replace_those_of_the_client() -> None:
     assert len(calls) == 1
 
 
-def test_decorator_without_client_has_one_of_its_own() -> None:
+def test_decorator_without_client_has_its_own_client() -> None:
     work, calls = failing(1, KeyError("mine"))
     decorated = resilient(attempts=2, idempotent=True, on=KeyError)(work)
     assert decorated() == "done"
@@ -167,10 +167,11 @@ def test_channel_of_grpc_is_refused_by_an_open_breaker() -> None:
     client = Client(settings=client_settings({"breaker": {"failures_in_row": 1}}))
     with grpc.insecure_channel("127.0.0.1:1") as plain:
         channel = grpc.intercept_channel(plain, client.grpc_interceptor("search"))
+        method: Any = channel.unary_unary("/T/Get")
         with pytest.raises(grpc.RpcError):
-            channel.unary_unary("/T/Get")(b"", timeout=5)
+            method(b"", timeout=5)
         with pytest.raises(Refused):
-            channel.unary_unary("/T/Get")(b"", timeout=5)
+            method(b"", timeout=5)
     assert len(client.async_grpc_interceptors("search")) == 4
 
 

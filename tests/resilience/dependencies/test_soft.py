@@ -58,7 +58,7 @@ def test_soft_function_without_default_raises_its_error() -> None:
         broken()
 
 
-def test_good_value_stands_in_for_the_same_arguments_until_stale() -> None:
+def test_good_value_replaces_failure_of_same_arguments() -> None:
     clock, works = HandClock(), [True]
 
     @soft(default=lambda: "none", stale_s=10, clock=clock)

@@ -48,7 +48,7 @@ Fails = Callable[[int], Any]
 
 
 def error_of(fails: Callable[[], Any]) -> Exception:
-    """What it raises; a coroutine is awaited."""
+    """Return the exception of a call; a coroutine is awaited."""
     try:
         found = fails()
         if isinstance(found, Coroutine):
@@ -69,7 +69,7 @@ def result_of(fails: Callable[[], Any]) -> CallResult[object]:
 
 @pytest.fixture(scope="module")
 def closed_port() -> Iterator[int]:
-    """A port that is bound, so that nobody else takes it, and on which nobody listens."""
+    """A port that is bound, so that it stays free, and has no listener."""
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         yield taken.getsockname()[1]
@@ -258,12 +258,14 @@ def by_valkey(port: int) -> None:
 
 def by_grpc(port: int) -> None:
     with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-        channel.unary_unary("/T/Get")(b"", timeout=5)
+        method: Any = channel.unary_unary("/T/Get")
+        method(b"", timeout=5)
 
 
 async def by_grpc_async(port: int) -> None:
     async with grpc.aio.insecure_channel(f"{HOST}:{port}") as channel:
-        await channel.unary_unary("/T/Get")(b"", timeout=5)
+        method: Any = channel.unary_unary("/T/Get")
+        await method(b"", timeout=5)
 
 
 async def by_asyncpg(port: int) -> None:

@@ -2,8 +2,8 @@
 
 `Call` decides and never waits: `enter` before each attempt, `leave` with its result, `close` at the
 end. `call` of the client awaits between them and `call_now` blocks; nothing else differs, so there
-is one client and no twin of it. What a transport raises becomes a result by `errors/registry.py`;
-any other error is a bug, ends what the attempt holds as cancelled, and passes through.
+is one client and no twin of it. `errors/registry.py` turns an exception of a transport into a
+result; any other error is a bug, ends the permits of the attempt as cancelled, and passes through.
 
 A plain function cannot be stopped: for it `attempt_us` bounds nothing but what it reads from
 `Call.left_us`, as the transports do. A coroutine is cancelled when its time is over.
@@ -24,26 +24,26 @@ from typing import Final, Protocol, TypeVar, cast, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.breaker import (
-    PRESSURE,
     Breaker,
     BreakerChange,
     BreakerListener,
     BreakerPermit,
 )
-from sluicegate.policies.call_result import OK, CallResult, ResultKind, result_of_error
+from sluicegate.policies.call_result import OK, CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
-from sluicegate.resilience.client.attempt_timer import AttemptTimer
+from sluicegate.resilience.client.attempt_timers import LoopTimers
 from sluicegate.resilience.client.bypass import BYPASS
 from sluicegate.resilience.client.race import ThreadRaces
+from sluicegate.resilience.client.rejections import at_host, handed_on, last_word, rejection
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.errors.registry import KNOWN_ERRORS, ErrorRules
@@ -138,6 +138,13 @@ class Call:
             return attempt_us
         return max(min(attempt_us, deadline_us - self._clock.now_us()), 0)
 
+    def timers(self) -> LoopTimers:
+        """The timers of the client on the running loop."""
+        client, loop = self._client, asyncio.get_running_loop()
+        if client.timers is None or client.timers.loop is not loop:
+            client.timers = LoopTimers(loop)
+        return client.timers
+
     def enter(self) -> CallResult[object] | None:
         """Admit the next attempt; a result, if it is refused here."""
         client = self._client
@@ -156,23 +163,23 @@ class Call:
     def _enter(self, now_us: int) -> CallResult[object] | None:
         request, hosts = self.request, self._client.hosts
         if request.deadline_us is not None and now_us >= request.deadline_us:
-            return _refused(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
+            return rejection(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
         if hosts is None:
             refusal = self._admit(request, now_us)
-            return None if refusal is None else _refused(refusal)
+            return None if refusal is None else rejection(refusal)
         refusal = None
         for _ in range(HOSTS_TRIED_MAX):
             permit = hosts.balance.admit(request, now_us, self._tried)
             if isinstance(permit, Decision):
-                return _refused(permit.with_marks(cause=hosts.failure))
+                return rejection(permit.with_marks(cause=hosts.failure))
             self._balance = permit
             self.host = permit.host
             self._tried.append(permit.host)
-            refusal = self._admit(_at_host(request, permit.host), now_us)
+            refusal = self._admit(at_host(request, permit.host), now_us)
             if refusal is None:
                 return None
             self._end(_CANCELLED, now_us)
-        return None if refusal is None else _refused(refusal)
+        return None if refusal is None else rejection(refusal)
 
     def _admit(self, request: Request, now_us: int) -> Decision | None:
         """Hold the permits of an attempt; a refusal, and none is held."""
@@ -315,6 +322,7 @@ class ResilientClient:
         "retry",
         "settings",
         "throttle",
+        "timers",
     )
 
     def __init__(
@@ -344,6 +352,7 @@ class ResilientClient:
             None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
         )
         self._races = None if self.hedge is None else ThreadRaces(self.hedge, self.clock, self.lock)
+        self.timers: LoopTimers | None = None  # of the loop that was used last
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
@@ -413,17 +422,17 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
+                    return handed_on(last_word(result, refused))
                 if hedge is None:
                     result = await _attempt(call, work, rules)
                 else:
                     result = await self._hedged(hedge, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result if result.kind is OK else _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 await asyncio.sleep(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
@@ -472,17 +481,17 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
+                    return handed_on(last_word(result, refused))
                 if races is None:
                     result = _attempt_now(call, work, rules)
                 else:
                     result = _hedged_now(races, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result if result.kind is OK else _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 self._pause(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
@@ -490,7 +499,7 @@ class ResilientClient:
 async def _attempt(
     call: Call, work: Callable[[Call], Awaitable[CallResult[T]]], rules: ErrorRules
 ) -> CallResult[T]:
-    timer = AttemptTimer(call.left_us)
+    timer = call.timers().start(call.left_us)
     try:
         return await work(call)
     except asyncio.CancelledError:
@@ -540,50 +549,6 @@ def _hedged_now(
     result = races.run(run, call.request)
     call.lose()
     return result
-
-
-def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> CallResult[T]:
-    """What the backend said, if it was asked at all, is worth more than our own refusal."""
-    if result is None:
-        return cast("CallResult[T]", refused)
-    result.dont_retry = True
-    result.stop_reason = refused.stop_reason
-    return result
-
-
-def _handed_on(result: CallResult[T]) -> CallResult[T]:
-    """Record an overload that is not to be repeated with the request that is being served.
-
-    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
-    does well to ask another of us.
-    """
-    if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
-        return result
-    served = served_request()
-    if served is None:
-        return result
-    if isinstance(result.error, Refused):
-        decision = result.error.decision
-        if decision.reason in (BREAKER_OPEN, NO_HOST) and decision.cause != PRESSURE:
-            return result
-    served.record_overload(result.retry_after_us)
-    return result
-
-
-def _at_host(request: Request, host: str) -> Request:
-    """The same request to one host, which has a breaker and a throttle of its own."""
-    found = request.copy()
-    found.shard = host
-    return found
-
-
-def _refused(decision: Decision) -> CallResult[object]:
-    """A refusal of our own: repeating it here would wait for nothing but ourselves."""
-    found = result_of_error(Refused(decision))
-    assert found is not None  # a refusal always is a result
-    found.dont_retry = True
-    found.stop_reason = CLIENT_THROTTLED.name if decision.reason is None else decision.reason.name
-    return found
 
 
 def _pause(seconds: float) -> None:

@@ -6,7 +6,7 @@
     web = httpx.Client(transport=client.httpx_transport())
 
 Make one client for a process and share it between threads and event loops: its retry budgets,
-throttles and breakers are kept by backend. A driver is imported by the method that needs it.
+throttles and breakers are kept by backend. A method imports the driver that it is for.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Client(ResilientClient):
 
     def httpx_transport(self, inner: httpx.BaseTransport | None = None) -> ResilientTransport:
         """Return a transport for `httpx.Client`; `inner` has the settings of connections."""
-        from sluicegate.resilience.client.httpx import ResilientTransport  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.httpx import ResilientTransport  # noqa: PLC0415
 
         return ResilientTransport(self, inner)
 
@@ -157,19 +157,19 @@ class Client(ResilientClient):
         self, inner: httpx.AsyncBaseTransport | None = None
     ) -> AsyncResilientTransport:
         """Return a transport for `httpx.AsyncClient`."""
-        from sluicegate.resilience.client.httpx import AsyncResilientTransport  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.httpx import AsyncResilientTransport  # noqa: PLC0415
 
         return AsyncResilientTransport(self, inner)
 
     def requests_adapter(self, inner: BaseAdapter | None = None) -> ResilientAdapter:
         """Return an adapter for `requests.Session.mount`."""
-        from sluicegate.resilience.client.requests import ResilientAdapter  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.requests import ResilientAdapter  # noqa: PLC0415
 
         return ResilientAdapter(self, inner)
 
     def aiohttp_middleware(self) -> ResilientMiddleware:
         """Return a middleware for `aiohttp.ClientSession`."""
-        from sluicegate.resilience.client.aiohttp import ResilientMiddleware  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.aiohttp import ResilientMiddleware  # noqa: PLC0415
 
         return ResilientMiddleware(self)
 
@@ -177,7 +177,7 @@ class Client(ResilientClient):
         self, backend: str, *, idempotent: Collection[str] = ()
     ) -> ResilientInterceptor:
         """Return an interceptor for `grpc.intercept_channel`; name the idempotent methods."""
-        from sluicegate.resilience.client.grpc import ResilientInterceptor  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.grpc import ResilientInterceptor  # noqa: PLC0415
 
         return ResilientInterceptor(self, backend, idempotent=idempotent)
 
@@ -185,7 +185,7 @@ class Client(ResilientClient):
         self, backend: str, *, idempotent: Collection[str] = ()
     ) -> Sequence[grpc.aio.ClientInterceptor]:
         """Return the interceptors for a channel of `grpc.aio`."""
-        from sluicegate.resilience.client.grpc import AsyncResilientInterceptor  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.grpc import AsyncResilientInterceptor  # noqa: PLC0415
 
         return AsyncResilientInterceptor(self, backend, idempotent=idempotent).all
 
@@ -193,7 +193,7 @@ class Client(ResilientClient):
         self, backend: str, connect: Callable[[str], Any], *, idempotent: Collection[str] = ()
     ) -> Any:
         """Return a channel to all `hosts`; `connect` opens one of `grpc` to an address."""
-        from sluicegate.resilience.client.grpc_hosts import host_channel  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.grpc_hosts import host_channel  # noqa: PLC0415
 
         return host_channel(self, backend, connect, idempotent=idempotent)
 
@@ -201,7 +201,7 @@ class Client(ResilientClient):
         self, backend: str, connect: Callable[[str], Any], *, idempotent: Collection[str] = ()
     ) -> Any:
         """Return a channel to all `hosts`; `connect` opens one of `grpc.aio` to an address."""
-        from sluicegate.resilience.client.grpc_hosts import async_host_channel  # noqa: PLC0415 - it needs its driver
+        from sluicegate.resilience.client.grpc_hosts import async_host_channel  # noqa: PLC0415
 
         return async_host_channel(self, backend, connect, idempotent=idempotent)
 

@@ -47,7 +47,7 @@ class Heads(Generic[R]):
                 head.close()
 
     def end(self, answer: R | None) -> None:
-        """Close all but the answer, and whatever is still to come."""
+        """Close all but the answer, and any response that arrives later."""
         with self._lock:
             self._over = True
         self.close(answer)

@@ -1,7 +1,7 @@
 """Race: a hedge for work that blocks. Each attempt has a thread, and the first good result wins.
 
-It is `policies/hedge.py` for threads. While nothing is known of what is late, and with
-`THREADS_MAX` attempts running, the caller's own thread makes the only attempt. A thread cannot be
+It is `policies/hedge.py` for threads. Until the policy knows when a call is late, and while
+`THREADS_MAX` attempts run, the caller's own thread makes the only attempt. A thread cannot be
 stopped: an attempt that loses runs to its end, so its driver should have a time-out.
 """
 
@@ -133,7 +133,7 @@ class _Race(Generic[T]):
         try:
             name = f"sluicegate attempt {number}"
             Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # the process cannot start a thread
             with races.guard:
                 races.running -= 1
             raise

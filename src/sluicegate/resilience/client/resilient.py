@@ -6,8 +6,8 @@
     @resilient(client, "trends", idempotent=True)  # shares what the client knows of the backend
     def trends_now(listing: str) -> list[str]: ...
 
-What the function returns is its result. An exception that `errors/registry.py` or `on` knows is a
-failure of the backend. Any other exception passes through, and nothing repeats the call.
+The value that the function returns is the result. An exception that `errors/registry.py` or `on`
+knows is a failure of the backend. Any other exception passes through, and nothing repeats the call.
 
 A generator is refused when it is decorated: its work begins after the call has ended.
 """

@@ -1,8 +1,8 @@
-"""Dependency: what a service calls, within slots of its own, and with a fallback if it is soft.
+"""Dependency: a backend of a service, with its own slots, and with a fallback if it is soft.
 
     trends = Dependency("trends", Fallback(), slots=10)
     result = await trends.call(fetch, "lamp", default=list)
-    result.degraded  # the page shows the fallback, and says so
+    result.degraded  # True if the page shows the fallback
 
 A call that finds no free slot is rejected at once and nothing is begun. The fallback is outside of
 the slots: a call without a slot is a failure like any other, and work that the fallback gives up
@@ -16,7 +16,7 @@ is begun after it: a hard one is rejected then, and a soft one returns its fallb
 
 `call` is for tasks of an event loop and `call_now` for threads; both share the slots. Their
 decisions are made under one lock, which is never held while a call waits or a default is made.
-Work that blocks cannot be cancelled. So a soft call has a thread of its own, and its caller
+Work that blocks cannot be cancelled. So a soft call has its own thread, and its caller
 continues when its time is over; the thread keeps the slot until its work has ended, so there are
 never more threads than slots. A hard call blocks its caller: give its driver a time-out.
 
@@ -157,7 +157,7 @@ class Dependency(Generic[T]):
         running = WorkThread(lambda: self._work_now(work), self.name)
         try:
             running.start()
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # the process cannot start a thread
             self._leave()
             raise
         result = running.wait(budget_us)
@@ -191,7 +191,7 @@ class Dependency(Generic[T]):
         return make_request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
 
     def _enter(self, request: Request) -> CallResult[T] | None:
-        """Take a slot; a result, if there is none or no time."""
+        """Take a slot; return the rejection if none is free or the time is over."""
         if request.remaining_us(self._clock.now_us()) == 0:
             decision = refusal()
         else:

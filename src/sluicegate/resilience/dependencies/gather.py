@@ -1,4 +1,4 @@
-"""Gather: fetch several parts at once, and go on with those that arrived in time.
+"""Gather: fetch several parts at once, and continue with those that arrive in time.
 
     price, reviews = await gather(fetch_price(item), fetch_reviews(item), timeout_s=0.5)
     page = await gather({"price": fetch_price(item), "reviews": fetch_reviews(item)}, timeout_s=0.5)
@@ -9,7 +9,7 @@ never ends another. The deadline of the request that is being served bounds the 
 that has not arrived is cancelled and not waited for. If no time is left, no part is begun. A caller
 that is cancelled gives up all parts.
 
-`gather_now` is the same for functions that block. What has not arrived cannot be stopped, so bound
+`gather_now` is the same for functions that block. A late function cannot be stopped, so bound
 each function, for example with `soft`.
 
 Bounds: one task, or one thread, for each part.

@@ -19,7 +19,7 @@ Reading: TypeAlias = Callable[[Exception], CallResult[object] | None]
 
 
 def any_failure(error: Exception) -> CallResult[object]:
-    """Return the result of any exception; one that is the caller's own fault is a failure too."""
+    """Return the result of any exception; the caller's own fault is a failure too."""
     found = result_of_driver_error(error)
     if found is None or found.kind in {ResultKind.REJECTED, ResultKind.CANCELLED}:
         return CallResult(ResultKind.FAILED, error=error)

@@ -49,7 +49,7 @@ class SoftTask(Generic[P, T]):
         return (await self.result(*args, **kwargs)).unwrap()
 
     async def result(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[T]:
-        """Return the same, with what has become of the call."""
+        """Return the whole result, with its marks."""
         work = partial(self._function, *args, **kwargs)
         key = self._parts.key_of(args, kwargs)
         return await self.dependency.call(work, key, default=self._parts.default)
@@ -70,7 +70,7 @@ class SoftFunction(Generic[P, T]):
         return self.result(*args, **kwargs).unwrap()
 
     def result(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[T]:
-        """Return the same, with what has become of the call."""
+        """Return the whole result, with its marks."""
         work = partial(self._function, *args, **kwargs)
         key = self._parts.key_of(args, kwargs)
         return self.dependency.call_now(work, key, default=self._parts.default)
@@ -102,7 +102,7 @@ class _Parts:
         return Dependency(name, fallback, slots=self._slots, clock=self._clock)
 
     def key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The arguments as text; an object of any class could be told from no other."""
+        """Return the arguments as text; only plain values have a text that identifies them."""
         if self._settings.stale_us_max == 0:
             return ""
         if self._key is not None:
@@ -145,8 +145,8 @@ def soft(
     """Return a decorator for a part that an answer can do without.
 
     `default` makes the fallback, such as `list`. A call takes at most `timeout_s`, and at most
-    `slots` calls run at once. With `stale_s`, a good value stands in for that long; `key` names the
-    arguments that it depends on.
+    `slots` calls run at once. A good value replaces failures until it is `stale_s` old; `key`
+    names the arguments that it depends on.
     """
     if default is not None and not callable(default):
         raise BadValue("soft.default", default, "give a function that makes it, such as `list`")

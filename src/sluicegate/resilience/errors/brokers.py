@@ -72,7 +72,7 @@ BROKERS: Final[dict[str, Verdict]] = {
         "pika.exceptions",
         ProbableAuthenticationError=REJECTED,
         ProbableAccessDeniedError=REJECTED,
-        IncompatibleProtocolError=FAILED,  # how an early end of the connection is told
+        IncompatibleProtocolError=FAILED,  # pika's word for a connection that ends early
         ConnectionBlockedTimeout=overloaded,
         AMQPConnectionError=_pika,
         NackError=FAILED,
@@ -83,7 +83,7 @@ BROKERS: Final[dict[str, Verdict]] = {
     **named(
         "aiormq.exceptions",
         ConnectionClosed=FAILED,
-        IncompatibleProtocolError=FAILED,  # how an early end of the connection is told
+        IncompatibleProtocolError=FAILED,  # pika's word for a connection that ends early
         ProbableAuthenticationError=REJECTED,
         AMQPConnectionError=_pika,
         ChannelInvalidStateError=FAILED,

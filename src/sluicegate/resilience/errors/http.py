@@ -39,7 +39,7 @@ _AWS_THROTTLES: Final = (
 
 
 def _reason(error: Any) -> Found:
-    """What urllib and urllib3 have found; their own error only wraps it."""
+    """The cause of an error of urllib and urllib3, which only wraps it."""
     reason = error.reason
     return reason if isinstance(reason, Exception) else CallResult(FAILED, error=error)
 

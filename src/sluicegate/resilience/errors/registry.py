@@ -5,7 +5,7 @@
 
 The exceptions of about forty drivers are known by the names of their classes and of their base
 classes, so that no driver is imported. Below them come the errors of `contracts`, time-outs, broken
-connections, and what a socket, a resolver and TLS raise. What is in no table is a bug.
+connections, and what a socket, a resolver and TLS raise. An exception in no table is a bug.
 
 Cost: a look-up for each class in the exception's line of descent; nothing for a call that succeeds.
 """
@@ -91,7 +91,7 @@ def _judged(verdict: Verdict, error: Exception, depth: int) -> CallResult[object
 
 @final
 class ErrorRules:
-    """What a user says of exceptions; `ignore` comes before `on`, and `on` before the tables."""
+    """Exceptions that a user names; `ignore` comes before `on`, and `on` before the tables."""
 
     __slots__ = ("_ignore", "_on")
 

@@ -28,7 +28,7 @@ UNREACHED: Final = ResultKind.UNREACHED
 LIMITED: Final = ResultKind.LIMITED
 
 _RETRY_AFTER_MS: Final = re.compile(r"retry_after_ms=([0-9]{1,9})")
-# What a RESP server says before it has begun a command, other than that it is too busy.
+# Replies of a RESP server that has not begun the command, and is not too busy.
 _RESP_NOT_READY: Final = (
     "LOADING",
     "MASTERDOWN",
@@ -77,7 +77,7 @@ def by_status(status: object, headers: object, error: Exception) -> CallResult[o
 
 
 def by_response(error: Any) -> CallResult[object]:
-    """Return the result of an exception that carries a response, or a status of its own."""
+    """Return the result of an exception that carries a response or a status."""
     response = getattr(error, "response", None)
     source = error if response is None else response
     status = None
