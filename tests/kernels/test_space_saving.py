@@ -318,3 +318,10 @@ def test_the_memory_of_two_thousand_counters_is_constant_and_under_four_megabyte
         tracemalloc.stop()
     assert max(sizes) < 4 * MIB
     assert sizes[-1] < sizes[0] * 1.1
+
+
+def test_guaranteed_weight_of_unheld_key_is_zero() -> None:
+    counted = SpaceSaving(2)
+    for key, weight in (("a", 5), ("b", 3), ("c", 2)):
+        counted.update(key, weight)
+    assert [counted.guaranteed(key) for key in "abc"] == [5, 0, 2]
