@@ -37,9 +37,7 @@ class Model:
         self.newest: set[tuple[int, str]] = set()
 
     def of(self, rank: int, caller: str | None = None) -> list[Waiting]:
-        return [
-            one for one in self.units if one.rank == rank and caller in (None, one.caller)
-        ]
+        return [one for one in self.units if one.rank == rank and caller in (None, one.caller)]
 
     def push(self, unit: Waiting) -> None:
         if not self.of(unit.rank, unit.caller):

@@ -163,9 +163,7 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     values = dict(table)
     _check_removed("resilience", values, _REMOVED)
     if "rulebook" in values:
-        values["rulebook"] = build(
-            "resilience.rulebook", FollowedRulebook, values["rulebook"], {}
-        )
+        values["rulebook"] = build("resilience.rulebook", FollowedRulebook, values["rulebook"], {})
     endpoints = table_of("resilience.endpoints", values.pop("endpoints", {}))
     values["endpoints"] = {
         path: _endpoint(f'resilience.endpoints."{path}"', found)

@@ -61,8 +61,9 @@ def read_dispatchers(picture: Mapping[str, Any]) -> QueueReading | None:
 def read_services(url: str, before: State | None, state: State) -> list[ServiceReading]:
     """Return the services that this process protects."""
     old = {} if before is None else {one["protection"]: one for one in _services(before)}
-    return [_read(url, before, state, old.get(one["protection"], {}), one)
-            for one in _services(state)]
+    return [
+        _read(url, before, state, old.get(one["protection"], {}), one) for one in _services(state)
+    ]
 
 
 def _services(state: State) -> Sequence[Mapping[str, Any]]:

@@ -127,9 +127,7 @@ class ProtectedApp:
             if waiting:
                 inbox.close()
 
-    async def _refuse(
-        self, decision: Decision, request: Request, scope: Scope, send: Send
-    ) -> None:
+    async def _refuse(self, decision: Decision, request: Request, scope: Scope, send: Send) -> None:
         mark = self.protection.mark_of(decision, request)
         raw = [] if mark is None else _raw(mark.http_fields())
         head = scope["method"] == "HEAD"
@@ -281,7 +279,8 @@ class _Answer:
     async def _finish(self, message: Message) -> None:
         """Send the last message; what the application does from now on is background work."""
         if self._background:
-            return await self._send(message)
+            await self._send(message)
+            return
         if self._inbox is not None:
             self._inbox.hung_up = None  # what ends now is no hang-up
         if not self._in_vain:

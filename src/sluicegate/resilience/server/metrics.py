@@ -33,7 +33,9 @@ def families(protection: Protection) -> list[MetricFamily]:
             ],
         ),
         _one("hung_up", "Requests whose caller hung up in the queue.", "", gate.hung_up),
-        gauge("sluicegate_resilience_slots", "The concurrency limit; 0: there is none.", stats.slots),
+        gauge(
+            "sluicegate_resilience_slots", "The concurrency limit; 0: there is none.", stats.slots
+        ),
         gauge("sluicegate_resilience_in_flight", "Requests that hold a slot.", gate.inflight),
         gauge("sluicegate_resilience_streams", "Responses that stream.", stats.streams),
         gauge("sluicegate_resilience_background", "Tasks after a response.", stats.background),

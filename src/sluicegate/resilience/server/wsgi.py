@@ -2,7 +2,7 @@
 
     app.wsgi_app = protect(app.wsgi_app, Resilience())
 
-It is `resilience/server/asgi.py` without a queue: a thread is admitted at once or rejected. What that
+It is `resilience/server/asgi.py` without a queue: a thread is admitted or rejected at once. What it
 says of failures that are handed on and of answers that nobody waits for holds here too. The slot is
 held until the server closes what the application returned, as the thread is.
 """
