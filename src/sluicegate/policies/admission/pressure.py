@@ -51,22 +51,23 @@ def pressure_of(gate: Gate | None, pool: QueuePool | None, lag_us: int, now_us: 
             0,
             lag_us,
         )
-    level, why, ratio, slowest, oldest_us = OverloadLevel.CALM, [], 1.0, "", 0
+    level, ratio, slowest, oldest_us = OverloadLevel.CALM, 1.0, "", 0
+    reasons: list[str] = []
     for resource in gate.resources.values():
         if resource.queue.waiting:
             waits_us = resource.queue.oldest_us(now_us)
             oldest_us = max(oldest_us, waits_us)
             if waits_us > resource.mean_us:
                 level = max(level, _level_of(resource, now_us))
-                if len(why) < _SHOWN_MAX:
-                    why.append(_why(resource))
+                if len(reasons) < _SHOWN_MAX:
+                    reasons.append(_why(resource))
         slow = _ratio_of(resource)
         if slow < ratio:
             ratio, slowest = slow, resource.name
     stats_now = gate.stats()
     return Pressure(
         level,
-        tuple(why),
+        tuple(reasons),
         ratio,
         slowest,
         0 if stats_now.limit == LIMIT_MAX else stats_now.limit,
