@@ -105,6 +105,10 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 	SLUICEGATE_PROVE=$${SLUICEGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
+.PHONY: zoo
+zoo: $(VENV)/.installed ## shapes of service and engine against baselines and an oracle; ARGS=--sensitivity tries each constant
+	$(VENV)/bin/sluicegate lab zoo --jobs auto $(ARGS)
+
 .PHONY: docs
 docs: $(VENV)/.installed ## the documentation as a site with search, in build/site; its links checked
 	$(VENV)/bin/python -m tests.site.build build/site

@@ -118,6 +118,8 @@ def ours_h2(sent: list[bytes]) -> Callable[[], int]:
         echo = Echo()
         for data in sent:
             echo.h2.receive(data, 0)
+            while echo.h2.waiting:
+                echo.h2.read_on(0)
             echo.h2.take()
         assert echo.h2.answered == STREAMS
         return STREAMS

@@ -186,7 +186,7 @@ def many_nodes(folder: Path) -> None:
             flags += ["--services", f"http://127.1.{at // 250}.{at % 250 + 1}:{port}"]
         with ConsoleProcess(folder, *flags) as console:
             until(
-                lambda: b"1,000 of 1,000" in get(console.port, "/")[1],
+                lambda: f"{NODES:,} of {NODES:,}".encode() in get(console.port, "/")[1],
                 "all answer",
                 children=[console.child],
             )

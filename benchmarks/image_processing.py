@@ -153,7 +153,8 @@ async def main(seconds: float) -> None:
         files = [Path(folder, f"{number}.jpg") for number in range(ORIGINALS)]
         for path, data in zip(files, originals(), strict=True):
             path.write_bytes(data)
-        workers = await open_image_workers(ImageWorkerSettings(workers=1))
+        settings = ImageWorkerSettings(workers=1, read_paths=(folder,))
+        workers = await open_image_workers(settings)
         try:
             print(f"engine {workers.engine}, {ROUNDS} rounds of {seconds:g} s")
             for text in SPECS:

@@ -149,7 +149,7 @@ def test_output_that_a_terminal_cannot_show_is_escaped() -> None:
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert result.returncode == 2
     assert b"\\u6c34" in result.stderr

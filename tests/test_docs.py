@@ -35,6 +35,7 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path) -> None:
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert found
     blocks = [block for block in found if ASKS_A_SERVICE not in block]
     namespace: dict[str, object] = {}
     with contextlib.redirect_stdout(io.StringIO()):

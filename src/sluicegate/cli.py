@@ -43,6 +43,7 @@ examples:
   sluicegate top                the same in a terminal
   sluicegate rules status       what the nodes that follow a rulebook run
   sluicegate lab run overload   a claim about overload, tried on virtual time
+  sluicegate resilience serve   a WSGI application behind a queue: Flask, Django
   sluicegate resilience drill   what breaks a service of yours: overload, slow dependencies
   sluicegate doctor             what is compiled, what is present, what is missing
   sluicegate up --help          the flags of a command, with examples
@@ -113,7 +114,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "resilience",
-        "what a service's calls cost at worst, and what breaks it: a plan and a drill",
+        "serve a WSGI application behind a queue; plan and drill any service",
         "sluicegate.apps.resilience.command",
     ),
     CommandEntry(

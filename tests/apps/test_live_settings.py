@@ -13,9 +13,11 @@ from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.limiter.app import LimiterApp
 from sluicegate.apps.limiter.settings import LimiterSettings
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import STATUS_DEGRADED, STATUS_NORMAL
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.policies.utilization_gate import Readings, UtilizationGate
@@ -29,12 +31,12 @@ LOG = logging.getLogger("sluicegate.test")
 
 
 def test_a_reload_takes_what_is_live_and_names_the_rest(caplog: pytest.LogCaptureFixture) -> None:
-    before = settings_from(KvSettings, "--quota-ru", "5", "--places", "7")
-    after = settings_from(KvSettings, "--quota-ru", "6", "--places", "8", "--engine", "memory:")
-    assert changes(before, after) == (("quota_ru",), ("engine", "places"))
+    before = settings_from(KvSettings, "--quota-ru", "5", "--slots", "7")
+    after = settings_from(KvSettings, "--quota-ru", "6", "--slots", "8", "--engine", "memory:")
+    assert changes(before, after) == (("quota_ru",), ("engine", "slots"))
     taken = reread(before, lambda: after, LOG)
-    assert (taken.quota_ru, taken.places) == (6, 7)
-    assert "needs a restart: engine, places" in caplog.text
+    assert (taken.quota_ru, taken.slots) == (6, 7)
+    assert "needs a restart: engine, slots" in caplog.text
 
 
 def test_settings_that_cannot_be_used_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,16 +80,10 @@ def test_live_settings_say_so_in_the_help() -> None:
         "chunk_ru",
         "deadline_ms",
         "grace_s",
-        "hot_min",
-        "hot_permille",
         "hot_ttl_ms",
         "leave_s",
         "log",
-        "queue_ms",
         "quota_ru",
-        "shed_critical_from",
-        "shed_from",
-        "shed_ramps",
         "traces_per_s",
         "traces_share",
     }
@@ -98,24 +94,21 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
         app = KvApp(settings_from(KvSettings, "--engine", "memory:"))
         before, app.settings = app.settings, settings_from(
             KvSettings,
-            *("--engine", "memory:", "--deadline-ms", "50", "--queue-ms", "3"),
-            *("--hot-min", "7", "--hot-permille", "9", "--hot-ttl-ms", "1000"),
-            *("--cache-bytes", "8192", "--audit-refusals", "2", "--shed-ramps", "together"),
+            *("--engine", "memory:", "--deadline-ms", "50"),
+            *("--hot-ttl-ms", "1000", "--cache-bytes", "8192", "--audit-refusals", "2"),
         )  # fmt: skip
         now_us = app.clock.now_us()
         ring = app.refusals
         for name in ("ann", "bob", "eve"):
             ring.record(Request("key", caller=name, operation="get"), LATE, now_us)
         app.change(before)
-        request = Request("key", caller="ann", operation="get")
-        app.chain.deadline.admit(request, now_us)
+        call = CallContext(Identity("ann", ()), arrived_us=now_us)
+        request = app.admission.request("get", "t", "key", "", call)
         assert request.remaining_us(now_us) == 50_000
-        assert app.chain.queue.settings.wait_us_max == 50_000
-        assert app.chain.queue.settings.line_us == 3_000
         assert app.hot is not None
         for shield in (app.hot.keys, app.hot.ranges.shield):
             hot = shield.settings
-            assert (hot.hot_min, hot.hot_permille, hot.ttl_us) == (7, 9, 1_000_000)
+            assert hot.ttl_us == 1_000_000
             assert hot.cache_bytes_max == 4_096
         assert sorted(one.entity for one in ring.find(None)) == ["bob", "eve"]
         await app.engine.close()
@@ -125,7 +118,7 @@ def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
 
 def test_a_running_dispatcher_gives_more_after_sighup(tmp_path: Path) -> None:
     config = tmp_path / "kv.toml"
-    config.write_text("quota_ru = 20\nplaces = 9\n")
+    config.write_text("quota_ru = 20\nslots = 9\n")
     with KvProcess(tmp_path, "--engine", "memory:", "--config", str(config)) as kv:
 
         def quota() -> int:
@@ -134,9 +127,9 @@ def test_a_running_dispatcher_gives_more_after_sighup(tmp_path: Path) -> None:
             return int(decisions[0]["quota_mru"]) if decisions else 0
 
         until(lambda: quota() == 20_000, "a refusal by the first quota")
-        config.write_text("quota_ru = 30\nplaces = 10\n")
+        config.write_text("quota_ru = 30\nslots = 10\n")
         kv.signal(signal.SIGHUP)
         until(lambda: quota() == 30_000, "a refusal by the second quota")
         log = kv.log.read_text()
-        assert "needs a restart: places" in log
+        assert "needs a restart: slots" in log
         assert "in force from now on: quota_ru" in log

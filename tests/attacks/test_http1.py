@@ -56,7 +56,7 @@ def names_of(asked: HttpRequest) -> str:
 
 async def closes(caller: Caller) -> bool:
     """Whether the server ends the connection, with nothing more said."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await caller.reader.read() == b""
 
 
@@ -105,7 +105,7 @@ def test_trailers_without_end_are_refused(loop: str, piece: bytes) -> None:
             while not caller.reader.at_eof() and sent < 4 << 20:
                 caller.writer.write(piece * (16_384 // len(piece)))
                 sent += 16_384
-                await asyncio.wait_for(caller.writer.drain(), 10)
+                await asyncio.wait_for(caller.writer.drain(), 60)
                 await asyncio.sleep(0)
                 if caller.reader._buffer:  # type: ignore[attr-defined]
                     break

@@ -75,7 +75,7 @@ def put(
     kv: KvProcess, name: str, headers: dict[str, str], place: str = "secret"
 ) -> tuple[int, str, bytes]:
     """Status, ETag and body of a conditional PUT."""
-    connection = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=60)
     sent = {"Authorization": f"Bearer {token_of(name)}", **headers}
     connection.request("PUT", f"/v1/tables/t/rows/{place}", b"x", sent)
     reply = connection.getresponse()
@@ -93,7 +93,7 @@ def write_if(kv: KvProcess, name: str, condition: pb.Condition, place: bytes = b
     with grpc.insecure_channel(f"127.0.0.1:{kv.port}") as channel:
         stub: Any = KeyValuesStub(channel)
         try:
-            return stub.WriteIf(request, metadata=metadata, timeout=10)
+            return stub.WriteIf(request, metadata=metadata, timeout=60)
         except grpc.RpcError as error:
             return error.code()
 
@@ -210,7 +210,7 @@ def test_json_of_a_million_values_is_refused_for_a_fraction_of_its_price(kv: KvP
     def cost_s(body: bytes) -> float:
         meter = Meter(kv.child.pid)
         for _ in range(5):
-            connection = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=60)
             headers = {"Authorization": f"Bearer {token_of('owner')}"}
             headers["Content-Type"] = "application/json"
             connection.request("POST", "/v1/tables/t/rows:get", body, headers)

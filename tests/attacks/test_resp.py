@@ -114,7 +114,7 @@ def test_an_honest_caller_waits_for_few_commands_beside_a_flood(loop: str, unit:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(PING)
             assert await reader.readexactly(len(PONG)) == PONG
-            rounds = 100
+            rounds = 40
 
             async def send() -> None:
                 while True:

@@ -79,7 +79,7 @@ def test_client_resumes_after_kill_without_loss(package: Path, tmp_path: Path) -
 
         def restart(_: object) -> None:
             running[-1].signal(signal.SIGKILL)
-            running[-1].child.wait(30)
+            running[-1].child.wait(60)
             running[-1].log.unlink()  # the next one reports by itself when it is ready
             running.append(stack.enter_context(PubSubProcess(tmp_path, *UNLIMITED, port=port)))
 

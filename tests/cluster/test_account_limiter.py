@@ -107,7 +107,7 @@ def test_who_conforms_is_never_rejected_though_members_come_and_go() -> None:
     assert nodes.suppressed.total() == 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", first(1, [1, 2]))
 def test_a_master_that_dies_leaves_nobody_unlimited(seed: int) -> None:
     """Also the second time, when its successor has an account of old."""
     nodes = Nodes(seed=seed)
@@ -148,7 +148,7 @@ def test_standstill_of_master_is_no_silence_of_others(stood_s: float) -> None:
         assert 0.8 <= nodes.rate("a", 1) <= 1.2
 
 
-@pytest.mark.parametrize("times", first(1, [10.0, 2.0]))
+@pytest.mark.parametrize("times", first(1, [2.0, 10.0]))
 @pytest.mark.parametrize("master", first(1, [4, 0]))  # on the smaller side, and on the other
 def test_in_a_divided_cluster_the_sides_admit_the_limit_together(master: int, times: float) -> None:
     nodes = Nodes()

@@ -81,7 +81,7 @@ def _drop(coroutine: object) -> None:
 def test_what_is_awaited_is_as_ever(name: str) -> None:
     async def story() -> None:
         await ASKS[name]()
-        await asyncio.wait_for(ASKS[name](), 5)
+        await asyncio.wait_for(ASKS[name](), 60)
         await asyncio.create_task(ASKS[name]())
         await asyncio.gather(ASKS[name](), ASKS[name]())
 

@@ -258,7 +258,7 @@ def working(rate: str, **how: Any) -> Iterator[Any]:
         return time.monotonic()
 
     try:
-        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=60):
             yield work
     finally:
         root.setLevel(level)

@@ -159,7 +159,7 @@ def served(app: Any) -> Iterator[int]:
             yield port
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

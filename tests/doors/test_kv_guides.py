@@ -53,9 +53,9 @@ def serving() -> Iterator[int]:
         return listener
 
     try:
-        listener = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        listener = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
         yield listener.addresses[0].port
-        asyncio.run_coroutine_threadsafe(listener.close(0), loop).result(30)
+        asyncio.run_coroutine_threadsafe(listener.close(0), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -41,7 +41,7 @@ def drive(make: Callable[[], Coroutine[Any, Any, Any]], direct: bool = True) -> 
         outcome.then = ended.set
         # From a callback, as a door does, and not from within this task.
         loop.call_soon(lambda: Stepper(make(), loop, outcome, direct).start())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ended.wait()
         assert outcome.times == 1
         return outcome

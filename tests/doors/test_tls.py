@@ -75,7 +75,7 @@ async def call(here: Hall, context: ssl.SSLContext, text: bytes = b"") -> Caller
 def subject_seen(port: int, context: ssl.SSLContext) -> str:
     """The common name that the server shows to a plain, blocking client."""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
     ):
         return names_in(secured.getpeercert())[0]

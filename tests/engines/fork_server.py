@@ -54,12 +54,18 @@ class ForkServer:
             )
         self._turn = threading.Lock()
 
-    def start(self, module: str, arguments: Sequence[str], log: Path) -> ForkedProcess:
-        """Start `python -m module arguments` here and now, with its output added to `log`."""
+    def start(
+        self, module: str, arguments: Sequence[str], log: Path, errors: Path | None = None
+    ) -> ForkedProcess:
+        """Start `python -m module arguments` here and now, with its output added to `log`.
+
+        Its standard error is added to `errors`, or to `log` too.
+        """
         order = {
             "module": module,
             "arguments": list(arguments),
             "log": str(log.absolute()),
+            "errors": str((errors or log).absolute()),
             "folder": str(Path.cwd()),
             "environment": dict(os.environ),
         }
@@ -138,12 +144,14 @@ def _become(order: Mapping[str, Any], parent_pid: int) -> None:
     if os.getppid() != parent_pid:
         sys.exit("the fork server ended before its child began")
     os.setsid()
-    output = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for theirs, ours in ((nothing, 0), (output, 1), (output, 2)):
+    output, errors = (
+        os.open(order[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for name in ("log", "errors")
+    )
+    for theirs, ours in ((nothing, 0), (output, 1), (errors, 2)):
         os.dup2(theirs, ours)
-    os.close(output)
-    os.close(nothing)
+        os.close(theirs)
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])

@@ -15,7 +15,15 @@ from threading import Thread
 
 import pytest
 
-from tests.engines.child import PATIENCE_S, Child, EngineFailedError, free_port, is_forked, until
+from tests.engines.child import (
+    PATIENCE_S,
+    Child,
+    EngineFailedError,
+    free_port,
+    is_forked,
+    run_to_end,
+    until,
+)
 
 SLEEP = ["sleep", "600"]
 STARTER = """
@@ -134,6 +142,18 @@ def command_of(pid: int) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="programs are forked on Linux only")
+@pytest.mark.parametrize("program", [FORKED, [sys.executable, "-W", "error", *FORKED[1:]]])
+def test_command_run_to_its_end_returns_what_it_printed(program: list[str]) -> None:
+    told = run_to_end([*program, "tell"])
+    assert (told.returncode, told.stderr) == (0, "")
+    assert json.loads(told.stdout)["words"] == ["tell"]
+    ended = run_to_end([*program, "exit", "3"])
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "")
+    wrong = run_to_end([*program, "exit", "three"])
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "ValueError" in wrong.stderr
+
+
 class TestForkedProgram:
     """What a process that was forked has of its own, as one that was started anew would."""
 

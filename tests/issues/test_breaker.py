@@ -92,7 +92,7 @@ def test_threads_hold_nothing_while_the_protected_call_runs() -> None:
     # pybreaker: https://github.com/danielfm/pybreaker/issues/55
     breaker, turn = Circuit(CircuitSettings()), threading.Lock()
     # All sixteen are in their calls at once, or the barrier breaks.
-    together = threading.Barrier(16, timeout=30)
+    together = threading.Barrier(16, timeout=60)
 
     def call(_: int) -> int:
         with turn:

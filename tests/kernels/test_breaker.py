@@ -694,7 +694,7 @@ class BreakerHistory(RuleBasedStateMachine):
             assert probes_out <= self.oracle.s.probes
 
 
-BreakerHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+BreakerHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyHistory = BreakerHistory.TestCase
 
 

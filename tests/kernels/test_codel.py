@@ -96,13 +96,6 @@ def test_with_fewer_than_two_units_an_interval_nothing_is_ever_dropped() -> None
     assert not any(codel.drop(900 * MS, at * 101 * MS) for at in range(50))
 
 
-def test_the_load_is_the_least_delay_as_a_share_of_twice_the_target() -> None:
-    codel = Codel()
-    codel.drop(30 * MS, 0)
-    codel.drop(4 * MS, MS)
-    codel.drop(9 * MS, 2 * MS)
-
-
 def test_an_hour_of_silence_does_not_carry_a_verdict_into_the_next_burst() -> None:
     codel = overloaded_codel()
     assert not codel.drop(20 * MS, HOUR)

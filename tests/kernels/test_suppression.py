@@ -133,12 +133,12 @@ def test_a_phase_decides_when_the_first_is_admitted_so_that_nodes_differ() -> No
     assert sum(Diffusion(draw).admit(0.7, 1_024) for draw in draws) == 30
 
 
-def test_a_million_operations_do_not_drift() -> None:
+def test_many_operations_do_not_drift() -> None:
     factor = 1 - 1 / 3
     even, admitted = Diffusion(), 0
-    for _ in range(1_000_000):
+    for _ in range(300_000):
         admitted += even.admit(factor)
-    assert admitted == 333_333
+    assert admitted == 100_000
 
 
 def test_a_rare_heavy_operation_is_not_starved_by_light_ones() -> None:

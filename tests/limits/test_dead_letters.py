@@ -119,7 +119,7 @@ def test_what_is_under_way_counts_for_the_bound_too() -> None:
     log.append_flag.clear()
     for _ in range(5):
         letters.offer(letter())
-    assert log.append_flag.wait(10)  # some are out of the ring now, and not acknowledged
+    assert log.append_flag.wait(60)  # some are out of the ring now, and not acknowledged
     letters.offer(letter())
 
     assert (letters.stats().depth, letters.stats().dropped) == (5, 1)
@@ -147,7 +147,7 @@ def test_what_is_dropped_shows_as_a_gap_in_the_log() -> None:
     letters = dead_letters(log, buffer_max=3)
     for n in range(6):
         letters.offer(letter(weight=10 + n))
-    assert log.append_flag.wait(10)
+    assert log.append_flag.wait(60)
     log.silent = False
     for promise in log.unanswered:
         promise.set_exception(Unavailable("the log", "no"))

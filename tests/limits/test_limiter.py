@@ -294,7 +294,7 @@ def test_threads_that_claim_in_opposite_orders_do_not_wait_for_each_other() -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=60)
     assert not any(thread.is_alive() for thread in threads)
     assert sum(admitted) == 1_000
     assert limiter.peek("k", 0, "x").remaining == limiter.peek("k", 0, "y").remaining == 0

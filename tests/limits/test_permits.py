@@ -324,7 +324,7 @@ def test_threads_wait_too_and_never_more_than_the_limit_work() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert 1 <= most[0] <= 3
     assert exports.peek("ann").remaining == 3
@@ -340,7 +340,7 @@ def test_a_full_line_takes_nobody_in() -> None:
     until(lambda: exports.waiting() == 1, "the thread waits")
     assert reason(exports.acquire("ann", wait_s=60).decision) == "line_full"
     permit.release()
-    thread.join(10)
+    thread.join(60)
     assert got[0].active
 
 
@@ -537,7 +537,7 @@ def test_no_heartbeat_is_left_when_its_block_has_ended_or_its_place_is_lost(
     from sluicegate.system import now_us
 
     async def alone() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0)
 

@@ -16,6 +16,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.leased_budget import (
+    NAMED_MAX,
     OTHERS,
     RETURN_EPOCHS,
     BlockRequest,
@@ -464,7 +465,6 @@ def test_other_quotas_hold_from_the_next_epoch_on() -> None:
         ({"form": "even"}, "budget.form"),
         ({"quota_ru": 0}, "budget.quota_ru"),
         ({"quotas_ru": {"a": 0}}, "budget.quotas_ru.a"),
-        ({"quotas_ru": {"a": 1, "b": 1}, "callers_max": 1}, "budget.quotas_ru"),
         ({"epoch_us": 0}, "budget.epoch_us"),
         ({"kept_epochs": 0}, "budget.kept_epochs"),
         ({"kept_epochs": 2, "form": "leases"}, "budget.kept_epochs"),
@@ -479,6 +479,26 @@ def test_wrong_settings_are_refused_by_name(some: dict[str, object], field: str)
     with pytest.raises(BadValue) as caught:
         budget(**some)
     assert caught.value.field == field
+
+
+def test_named_callers_are_bounded_by_what_rules_may_name() -> None:
+    named = {str(number): 5 for number in range(20_000)}
+    these = budget(form="live", quotas_ru=named)
+    assert these.quota_mru("19999") == 5 * RU
+    beyond = SizedQuotas()
+    with pytest.raises(
+        BadValue, match="'1,000,001 callers' cannot be used; name at most 1,000,000"
+    ):
+        these.set_quotas(1, beyond)
+    with pytest.raises(BadValue, match=r"budget\.quotas_ru"):
+        budget(quotas_ru=beyond)
+
+
+class SizedQuotas(dict[str, int]):
+    """A quota for more callers than rules may name, without their memory."""
+
+    def __len__(self) -> int:
+        return NAMED_MAX + 1
 
 
 # As a policy of its own, without a store.

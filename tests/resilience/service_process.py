@@ -20,6 +20,6 @@ def running(module: str, *arguments: str) -> Iterator[int]:
         finally:
             process.stdin.close()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -140,7 +140,7 @@ def over_grpc(middle: Middle) -> Iterator[tuple[Ask, Protection]]:
         try:
             yield asks_grpc(port), door.protection
         finally:
-            server.stop(None).wait(10)
+            server.stop(None).wait(60)
 
 
 @contextlib.contextmanager
@@ -373,7 +373,7 @@ def test_what_a_grpc_handler_has_set_stays_beside_the_mark() -> None:
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         found = [ask(port)]
-        server.stop(None).wait(10)
+        server.stop(None).wait(60)
 
     async def story() -> dict[str, str]:
         server = grpc.aio.server(interceptors=[AsyncProtectInterceptor()])
@@ -410,7 +410,7 @@ def test_grpc_does_not_serialise_what_nobody_waits_for() -> None:
             channel.unary_unary(METHOD)(b"", timeout=0.05)
         while door.protection.stats().gate.inflight:
             time.sleep(0.005)
-        server.stop(None).wait(10)
+        server.stop(None).wait(60)
 
     async def later() -> None:
         door = AsyncProtectInterceptor()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -209,25 +210,26 @@ def test_what_pyyaml_writes_is_read_back(value: object) -> None:
 marks = st.text(st.sampled_from("ab:-[]{},&*!|>'\"\n \t#?%@`<~0.\\\x00é\ud800"), max_size=60)
 
 
+def outcome(read: Callable[[], object]) -> str:
+    """Return the message of `BadRules`, or "read"."""
+    try:
+        read()
+    except BadRules as error:
+        return str(error)
+    return "read"
+
+
 @given(marks | st.text(max_size=60))
 def test_random_yaml_is_read_or_refused(text: str) -> None:
-    try:
-        yaml(text)
-    except BadRules as error:
-        str(error)  # can be told
+    assert outcome(lambda: yaml(text))
 
 
 @given(st.text(st.sampled_from("ab=[]{},.'\"\n\t#0-:TZ_\\\x00é"), max_size=60) | st.text())
 def test_random_toml_is_read_or_refused(text: str) -> None:
-    try:
+    if outcome(lambda: read_text(text, form="toml", source="x")) == "read":
         assert read_text(text, form="toml", source="x").value == tomllib.loads(text)
-    except BadRules as error:
-        str(error)  # can be told
 
 
 @given(st.binary(max_size=60), st.sampled_from(["yaml", "toml"]))
 def test_random_bytes_are_read_or_refused(data: bytes, form: str) -> None:
-    try:
-        read_text(data, form=form, source="x")
-    except BadRules as error:
-        str(error)  # can be told
+    assert outcome(lambda: read_text(data, form=form, source="x"))

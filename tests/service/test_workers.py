@@ -49,7 +49,7 @@ def test_several_have_a_private_folder_that_goes_with_them(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
     assert ended.returncode == 1, ended.stderr
     whole = [note.read_text().split() for note in notes.iterdir() if note.suffix != ".part"]

@@ -44,7 +44,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (
             f"{_GUIDES}console.md", f"{_GUIDES}rulebook*.md", f"{_GUIDES}shadow.md",
             f"{_GUIDES}capture.md", f"{_GUIDES}what-if.md", f"{_GUIDES}quota-tune.md",
-            f"{_GUIDES}lab*.md", f"{_GUIDES}hunt.md",
+            f"{_GUIDES}lab*.md", f"{_GUIDES}hunt.md", f"{_GUIDES}zoo.md",
         ),
     ),
     (

@@ -35,7 +35,7 @@ def together(count: int, work: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=60)
     assert not any(thread.is_alive() for thread in threads), "a wake was lost"
 
 
@@ -74,7 +74,7 @@ def test_a_waiter_sleeps_until_the_lock_is_released(make: Callable[[], LikeALock
     assert waiter.is_alive()
     order.append("holder")
     lock.release()
-    waiter.join(timeout=10)
+    waiter.join(timeout=60)
     assert order == ["holder", "waiter"]
 
 
@@ -93,7 +93,7 @@ def test_each_of_many_waiters_gets_the_lock(make: Callable[[], LikeALock]) -> No
         thread.start()
     lock.release()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert len(came) == 20
 
 
@@ -109,7 +109,7 @@ def test_a_lock_that_was_waited_for_leaves_no_gate_behind() -> None:
     waiter.start()
     waiter.join(timeout=0.05)
     lock.release()
-    waiter.join(timeout=10)
+    waiter.join(timeout=60)
     assert lock._gates == []
     assert lock._token == [None]
 
@@ -121,12 +121,12 @@ def test_a_child_whose_parent_held_the_lock_in_another_thread_is_not_stuck() -> 
     def hold() -> None:
         lock.acquire()
         locked.set()
-        done.wait(10)
+        done.wait(60)
         lock.release()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert locked.wait(10)
+    assert locked.wait(60)
     child = os.fork()
     if child == 0:
         signal.alarm(5)

@@ -240,7 +240,7 @@ def served(tally: DecisionMetrics) -> Iterator[str]:
 
 def scraped(url: str, accept: str) -> tuple[str, Samples]:
     request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         kind = answer.headers["Content-Type"]
         body = answer.read().decode()
     newer = kind.startswith("application/openmetrics-text")

@@ -205,6 +205,7 @@ def test_without_a_provider_nothing_is_made_and_nothing_fails() -> None:
     tracing = Tracing()
     tracing.record_decision(refused(), "k", NOW, NOW)
     tracing.record_round_trip(1, NOW, NOW, "timeout")
+    assert not tracing._tracer.start_span("any").is_recording()
 
 
 def test_a_share_below_zero_is_told() -> None:

@@ -24,7 +24,7 @@ def run_story(
 
     async def whole() -> None:
         store = faults.around(lambda: MemoryStore(clock.now_us))()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await story(store, faults, clock)
         await store.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -355,10 +356,8 @@ def test_a_digest_has_its_length(reader: str, size: int) -> None:
 
 @given(st.sampled_from(list(READERS)), st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(reader: str, data: bytes) -> None:
-    try:
-        READERS[reader](data)
-    except BadValue:
-        return
+    with contextlib.suppress(BadValue):
+        assert READERS[reader](data) is not None
 
 
 # Writing.

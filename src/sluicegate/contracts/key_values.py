@@ -25,6 +25,7 @@ from sluicegate.contracts.engine import KeyRange, Place
 
 TABLE_CHARS_MAX: Final = 64  # of a-z, 0-9 and - _ .
 TAG_BYTES: Final = 16
+WRITES_MAX: Final = 1_000  # of one call
 
 
 @final

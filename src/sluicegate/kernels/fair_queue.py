@@ -1,17 +1,18 @@
-"""Fair queue: criticality first, callers by the time they have used, newest first when it stands.
+"""Fair queue: first come, first served, until that cannot serve all in time; then by importance.
 
-Units wait by rank (0 is served first) and, inside a rank, by caller.
+Units wait by rank (0 is the most important) and, inside a rank, by caller.
 
-    which rank      the lowest number; a lower-priority rank is served first once it is owed a unit
-    which caller    start-time fair queueing: the least service time used, so expensive work waits
-                    for its share and cheap work never waits behind it
-    which unit      in arrival order, until the oldest unit of the caller has waited longer than
-                    its work takes; from then on the newest, until the caller's queue is empty
+    all in time     a unit that arrives would start within half of its patience: arrival order
+    crowded         it would not, and until the queue is empty:
+                    the most important rank that waits; a lower rank once it is owed a unit
+                    callers within an equal share of the rank's time, before callers above it
+                    the newest unit, as it has the most time left
 
-A rank that waits while others are served is owed `LOW_SHARE` of their time, so it never starves.
-A unit with a deadline leaves the queue at the instant after which it can no longer finish.
+So expensive work waits for its share, and cheap work never waits behind it. A rank that waits while
+others are served is owed `LOW_SHARE` of their time, so it never starves. A unit with a deadline
+leaves the queue at the instant after which it can no longer finish.
 
-Cost: a heap push and a few dict operations for each unit. Bounds: the owner calls `evict`.
+Cost: a few heap and dict operations for each unit. Bounds: the owner calls `evict`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 from typing import Final, final
 
+PATIENCE_SHARE: Final = 0.5  # the rest is for the work itself, and for what is not foreseen
 LOW_SHARE: Final = 0.02  # of the time that higher ranks use, for each lower rank that waits
+HISTORY_US: Final = 10_000_000  # of service time; older use counts half
 _NEVER_US: Final = 1 << 62
 _SPARE: Final = 64  # heap entries of units that have left
 
@@ -53,45 +56,118 @@ class Waiting:
 
 @final
 class _Caller:
-    """The units of one caller in one rank."""
+    """The units of one caller in one rank, and the time that it has used in this busy period."""
 
-    __slots__ = ("newest_first", "tag", "units")
+    __slots__ = ("name", "units", "used_us")
 
-    def __init__(self, tag: int) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.units: OrderedDict[int, Waiting] = OrderedDict()
-        self.tag = tag
-        self.newest_first = False
+        self.used_us = 0
 
 
 @final
 class _Rank:
-    """The callers of one rank."""
+    """The callers of one rank: those within an equal share of its time, and those above it."""
 
-    __slots__ = ("callers", "heap", "owed_us", "virtual_us", "waiting")
+    __slots__ = ("above", "callers", "need_us", "owed_us", "used_us", "waiting", "within")
 
     def __init__(self) -> None:
         self.callers: dict[str, _Caller] = {}
-        self.heap: list[tuple[int, int, str]] = []  # tag, order, caller; stale entries are skipped
-        self.virtual_us = 0
+        # Entries that are out of date are skipped: the caller is in the other heap, or its newest
+        # unit is another.
+        self.within: list[tuple[int, str]] = []  # minus the newest unit's number, name
+        self.above: list[tuple[int, str]] = []  # the time used, name
+        self.used_us = 0
+        self.need_us = 0  # of all that wait
         self.owed_us = 0.0
         self.waiting = 0
+
+    def is_within(self, caller: _Caller) -> bool:
+        """Whether a caller has used no more than an equal share of the time."""
+        return caller.used_us * len(self.callers) <= self.used_us
+
+    def enter(self, caller: _Caller) -> None:
+        """Put a caller that has units into its heap."""
+        if self.is_within(caller):
+            heappush(self.within, (-next(reversed(caller.units)), caller.name))
+        else:
+            heappush(self.above, (caller.used_us, caller.name))
+
+    def next(self) -> _Caller:
+        """Return the caller to be served next; there is one that waits."""
+        above, within = self.above, self.within
+        while True:
+            while above:
+                used_us, name = above[0]
+                caller = self.callers.get(name)
+                if caller is None or not caller.units or caller.used_us != used_us:
+                    heappop(above)
+                elif self.is_within(caller):
+                    heappop(above)
+                    self.enter(caller)
+                else:
+                    break
+            while within:
+                number, name = within[0]
+                caller = self.callers.get(name)
+                if caller is not None and -number in caller.units:
+                    if self.is_within(caller):
+                        return caller
+                    heappop(within)
+                    self.enter(caller)
+                else:
+                    heappop(within)
+                    if caller is not None and caller.units and self.is_within(caller):
+                        self.enter(caller)
+            if above:
+                return self.callers[above[0][1]]
+            self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make both heaps from what waits."""
+        self.within = []
+        self.above = []
+        for caller in self.callers.values():
+            if caller.units:
+                self.enter(caller)
+
+    def use(self, caller: _Caller, us: int) -> None:
+        """Charge a caller."""
+        us = max(us, -caller.used_us)
+        caller.used_us += us
+        self.used_us += us
+        if self.used_us > HISTORY_US * len(self.callers):
+            self.used_us = 0
+            for one in self.callers.values():
+                one.used_us //= 2
+                self.used_us += one.used_us
+            self.rebuild()
 
 
 @final
 class FairQueue:
     """Units that wait for one resource."""
 
-    __slots__ = ("_expiries", "_ranks", "_seq", "size_bytes", "waiting")
+    __slots__ = ("_expiries", "_order", "_ranks", "_seq", "crowded", "size_bytes", "waiting")
 
     def __init__(self, ranks: int) -> None:
         self._ranks = [_Rank() for _ in range(ranks)]
+        self._order: OrderedDict[int, Waiting] = OrderedDict()
         self._expiries: list[tuple[int, int, Waiting]] = []
         self._seq = 0
+        self.crowded = False
         self.waiting = 0
         self.size_bytes = 0
 
-    def push(self, unit: Waiting, need_us: int, now_us: int) -> None:
-        """Add a unit that is expected to take `need_us`."""
+    def push(
+        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: int = 1
+    ) -> None:
+        """Add a unit that is expected to take `need_us` of one of the `slots`.
+
+        One that has less than `least_us` left cannot finish in time. A unit without a deadline is
+        as patient as its work is long.
+        """
         self._seq += 1
         unit.seq = self._seq
         unit.need_us = need_us
@@ -99,43 +175,42 @@ class FairQueue:
         rank = self._ranks[unit.rank]
         caller = rank.callers.get(unit.caller)
         if caller is None:
-            caller = rank.callers[unit.caller] = _Caller(rank.virtual_us)
-        if not caller.units:
-            caller.tag = max(caller.tag, rank.virtual_us)
-            caller.newest_first = False
-            heappush(rank.heap, (caller.tag, self._seq, unit.caller))
+            caller = rank.callers[unit.caller] = _Caller(unit.caller)
         caller.units[unit.seq] = unit
+        self._order[unit.seq] = unit
+        rank.enter(caller)
+        rank.need_us += need_us
         rank.waiting += 1
         self.waiting += 1
         self.size_bytes += unit.size
+        patience_us = 2 * need_us
         if unit.deadline_us >= 0:
-            unit.latest_us = unit.deadline_us - need_us
+            unit.latest_us = unit.deadline_us - least_us
+            patience_us = unit.deadline_us - now_us - need_us
             self._watch(unit)
+        if not self.crowded:
+            self.crowded = self._need_us() > PATIENCE_SHARE * patience_us * slots
+        if len(rank.within) + len(rank.above) > 3 * rank.waiting + _SPARE:
+            rank.rebuild()
 
-    def pop(self, mean_us: float, now_us: int) -> Waiting | None:
+    def pop(self, mean_us: float) -> Waiting | None:
         """Take the unit to be served next; `mean_us` is the mean time of all work here."""
         if not self.waiting:
             return None
-        chosen = -1
-        for number, rank in enumerate(self._ranks):
-            if rank.waiting and (chosen < 0 or rank.owed_us > mean_us):
-                chosen = number
-                if rank.owed_us > mean_us:
-                    break
-        rank = self._ranks[chosen]
-        name, caller = self._next_caller(rank)
-        units = caller.units
-        if not caller.newest_first:
-            oldest = next(iter(units.values()))
-            caller.newest_first = now_us - oldest.queued_us > oldest.need_us
-        _, unit = units.popitem(last=caller.newest_first)
-        rank.virtual_us = caller.tag
-        caller.tag += unit.need_us
-        if units:
-            heappush(rank.heap, (caller.tag, unit.seq, name))
-        self._forget(rank, unit)
+        if self.crowded:
+            rank = self._ranks[self._choose(mean_us)]
+            caller = rank.next()
+            unit = caller.units[next(reversed(caller.units))]
+        else:
+            unit = next(iter(self._order.values()))
+            rank = self._ranks[unit.rank]
+            caller = rank.callers[unit.caller]
+        self.remove(unit)
+        rank.use(caller, unit.need_us)
+        if caller.units:
+            rank.enter(caller)
         rank.owed_us = max(0.0, rank.owed_us - unit.need_us)
-        for lower in range(chosen + 1, len(self._ranks)):
+        for lower in range(unit.rank + 1, len(self._ranks)):
             if self._ranks[lower].waiting:
                 self._ranks[lower].owed_us += LOW_SHARE * unit.need_us
         return unit
@@ -144,9 +219,10 @@ class FairQueue:
         """Charge its caller for the time that the unit took, instead of the estimate."""
         rank = self._ranks[unit.rank]
         caller = rank.callers.get(unit.caller)
-        if caller is not None and caller.units:
-            caller.tag += took_us - unit.need_us
-            heappush(rank.heap, (caller.tag, unit.seq, unit.caller))
+        if caller is not None:
+            rank.use(caller, took_us - unit.need_us)
+            if caller.units:
+                rank.enter(caller)
 
     def remove(self, unit: Waiting) -> bool:
         """Take out a unit that does not wait any more; False if it was not in the queue."""
@@ -154,7 +230,20 @@ class FairQueue:
             return False
         rank = self._ranks[unit.rank]
         del rank.callers[unit.caller].units[unit.seq]
-        self._forget(rank, unit)
+        del self._order[unit.seq]
+        unit.seq = 0
+        rank.waiting -= 1
+        rank.need_us -= unit.need_us
+        self.waiting -= 1
+        self.size_bytes -= unit.size
+        if not self.waiting:  # the busy period has ended: nobody owes anything
+            self.crowded = False
+            for one in self._ranks:
+                one.callers.clear()
+                one.within.clear()
+                one.above.clear()
+                one.used_us = one.need_us = 0
+                one.owed_us = 0.0
         return True
 
     def expire(self, now_us: int) -> Waiting | None:
@@ -194,56 +283,32 @@ class FairQueue:
 
     def oldest_us(self, now_us: int, rank: int = -1) -> int:
         """Return how long the oldest unit of a rank, or of all, has waited."""
-        oldest_us = 0
-        for one in self._ranks if rank < 0 else (self._ranks[rank],):
-            for caller in one.callers.values():
-                for unit in caller.units.values():
-                    oldest_us = max(oldest_us, now_us - unit.queued_us)
-                    break
-        return oldest_us
+        for unit in self._order.values():
+            if rank < 0 or unit.rank == rank:
+                return now_us - unit.queued_us
+        return 0
 
     def units(self) -> list[Waiting]:
-        """Return all units that wait."""
-        found: list[Waiting] = []
+        """Return all units that wait, the oldest first."""
+        return list(self._order.values())
+
+    def _choose(self, mean_us: float) -> int:
+        """Return the most important rank that waits, or a lower one that is owed a unit."""
+        chosen = -1
+        for number, rank in enumerate(self._ranks):
+            if rank.waiting:
+                if rank.owed_us > mean_us:
+                    return number
+                if chosen < 0:
+                    chosen = number
+        return chosen
+
+    def _need_us(self) -> int:
+        """Return how much work waits."""
+        need_us = 0
         for rank in self._ranks:
-            for caller in rank.callers.values():
-                found += caller.units.values()
-        return found
-
-    def _next_caller(self, rank: _Rank) -> tuple[str, _Caller]:
-        heap = rank.heap
-        while True:
-            tag, _, name = heappop(heap)
-            caller = rank.callers.get(name)
-            if caller is not None and caller.units and caller.tag == tag:
-                return name, caller
-
-    def _forget(self, rank: _Rank, unit: Waiting) -> None:
-        unit.seq = 0
-        rank.waiting -= 1
-        self.waiting -= 1
-        self.size_bytes -= unit.size
-        if not rank.waiting:  # the busy period has ended: nobody owes anything
-            rank.callers.clear()
-            rank.heap.clear()
-            rank.virtual_us = 0
-            rank.owed_us = 0.0
-        elif len(rank.heap) > 2 * rank.waiting + _SPARE:
-            self._rebuild(rank)
-
-    def _rebuild(self, rank: _Rank) -> None:
-        """Drop stale heap entries, and callers that have used no more than their share."""
-        rank.callers = {
-            name: caller
-            for name, caller in rank.callers.items()
-            if caller.units or caller.tag > rank.virtual_us
-        }
-        rank.heap = [
-            (caller.tag, order, name)
-            for order, (name, caller) in enumerate(rank.callers.items())
-            if caller.units
-        ]
-        heapify(rank.heap)
+            need_us += rank.need_us
+        return need_us
 
     def _watch(self, unit: Waiting) -> None:
         heap = self._expiries

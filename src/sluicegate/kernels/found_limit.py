@@ -4,7 +4,8 @@ There is no limit until work ends too late or callers hang up. Then the limit fo
 work spends at the resource, which is in-flight / throughput (Little's law), so it needs no
 measurement from before the overload.
 
-    free        more than `LATE_SHARE` of a window was in vain: limit to a part of what is in flight
+    free        work takes more than half of the callers' patience, and ends in vain or takes far
+                longer than it once did: limit to a part of what is in flight
     limiting    time above the target: fewer, in proportion, at most half
                 time below the target, and a queue stands here: more
                 fewer in flight did not shorten the time: the work is slow by itself, so more
@@ -13,8 +14,8 @@ measurement from before the overload.
 The target is `TARGET_SHARE` of the callers' patience, but at least `ROOM` times what the work takes
 by itself, as far as that is known.
 
-A window has at least `WINDOW` units that were sent after the last change, and lasts twice as long
-as they took on average, so the short ones among them do not speak for all.
+While limiting, a window is the first `WINDOW` units that are sent after the last change. It ends
+when all of them have: the short ones end first, and must not speak for all.
 
 Cost: a few additions for each unit.
 """
@@ -36,6 +37,8 @@ ALONE_WEIGHT: Final = 1 / 512
 HOLDS_MIN: Final = 16
 HOLDS_MAX: Final = 512
 LIMIT_MAX: Final = 1 << 20
+_PATIENCE_WEIGHT: Final = 1 / 32
+_SLOWEST: Final = 4  # a window does not wait for a unit that takes so many times the mean
 
 
 @final
@@ -51,11 +54,14 @@ class FoundLimit:
         "_holds",
         "_inflight",
         "_late",
+        "_members",
         "_queued",
         "_since_us",
         "_sum",
+        "_times",
         "_was_inflight",
-        "_was_us",
+        "_was_times",
+        "_window",
         "limit",
         "limiting",
         "patience_us",
@@ -66,49 +72,58 @@ class FoundLimit:
         self.limiting = False
         self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
         self._alone_us = 0.0  # what work takes by itself; 0: not known
-        self._was_us = self._was_inflight = 0.0  # the window before
+        self._was_times = self._was_inflight = 0.0  # the window before
         self._first = False  # the window after the first cut
-        self._since_us = 0
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS_MIN
         self._calm = 0
+        self._window = 1
+        self._since_us = 0
+        self._members = 0  # units that were sent in this window
         self._count = self._late = self._inflight = self._sum = 0
+        self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
+    def send(self) -> int:
+        """A unit is sent; return its window, which `record` is given, or 0 if it has none."""
+        if self._members >= (2 * WINDOW if self._first else WINDOW):
+            return 0
+        self._members += 1
+        return self._window
+
     def record(
-        self, sent_us: int, now_us: int, inflight: int, patience_us: int, late: bool, queued: bool
-    ) -> bool:
-        """Record a unit that has ended; return whether the limit has changed.
+        self,
+        window: int,
+        took_us: int,
+        now_us: int,
+        inflight: int,
+        patience_us: int,
+        usual_us: float,
+        late: bool,
+        queued: bool,
+    ) -> None:
+        """Record a unit that has ended.
 
         `inflight` were in flight when it was sent, `patience_us` is the time its caller had in all
-        (0: not known), `late` whether the result was in vain, and `queued` whether others wait.
+        (0: not known), `usual_us` the time that such work usually takes, `late` whether the result
+        was in vain, and `queued` whether others wait.
         """
         if patience_us:
             self._learn_patience(patience_us)
-        if sent_us < self._since_us and self.limiting:
-            return False
-        self._count += 1
-        self._sum += now_us - sent_us
-        self._inflight += inflight
-        self._late += late
         self._queued = self._queued or queued
-        count = self._count
-        if count < (2 * WINDOW if self._first else WINDOW):
-            return False
-        mean_us = self._sum / count
-        if self.limiting and now_us - self._since_us < 2 * mean_us:
-            return False
-        before = self.limit
-        late = self._late > LATE_SHARE * count
-        inflight_mean = self._inflight / count
-        if self.limiting:
-            self._steer(mean_us, inflight_mean, late, now_us)
-        else:
-            self._watch(mean_us, inflight_mean, late, now_us)
-        self._since_us = now_us
-        self._count = self._late = self._inflight = self._sum = 0
-        self._queued = False
-        return self.limit != before
+        if window == self._window or not self.limiting:
+            self._count += 1
+            self._sum += took_us
+            self._times += took_us / max(usual_us, 1.0)
+            self._inflight += inflight
+            self._late += late
+        self._end_window(now_us)
+
+    def forget(self, window: int, now_us: int) -> None:
+        """A unit has ended that says nothing."""
+        if window == self._window:
+            self._members -= 1
+            self._end_window(now_us)
 
     def record_hung_up(self, age_us: int) -> None:
         """Record how old a request was when its caller hung up."""
@@ -117,10 +132,33 @@ class FoundLimit:
             self._late += 1
 
     def _learn_patience(self, patience_us: int) -> None:
-        weight = 1 / 32 if self.patience_us else 1.0
+        weight = _PATIENCE_WEIGHT if self.patience_us else 1.0
         self.patience_us += (patience_us - self.patience_us) * weight
 
-    def _watch(self, mean_us: float, inflight: float, late: bool, now_us: int) -> None:
+    def _end_window(self, now_us: int) -> None:
+        """Decide, if all units of the window have ended."""
+        count, wanted = self._count, 2 * WINDOW if self._first else WINDOW
+        if count < wanted // 2 or (self.limiting and self._members < wanted):
+            return
+        mean_us = self._sum / count
+        if count < wanted and (not self.limiting or now_us - self._since_us < _SLOWEST * mean_us):
+            return
+        late = self._late > LATE_SHARE * count
+        inflight, times = self._inflight / count, self._times / count
+        if self.limiting:
+            self._steer(mean_us, inflight, times, late, now_us)
+        else:
+            self._watch(mean_us, inflight, times, late, now_us)
+        self._window += 1
+        self._since_us = now_us
+        self._members = 0
+        self._count = self._late = self._inflight = self._sum = 0
+        self._times = 0.0
+        self._queued = False
+
+    def _watch(
+        self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
+    ) -> None:
         """A window without a limit."""
         blamed = mean_us > BLAMED_SHARE * self.patience_us
         if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
@@ -129,7 +167,7 @@ class FoundLimit:
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
             self._calm = 0
-            self._was_us, self._was_inflight = mean_us, inflight
+            self._was_times, self._was_inflight = times, inflight
             share = self._target_us() / mean_us
             self.limit = max(1, int(inflight * min(0.5, max(0.25, share))))
 
@@ -146,16 +184,17 @@ class FoundLimit:
 
     def _target_us(self) -> float:
         patience_us = self.patience_us
-        return max(
-            1.0, min(0.8 * patience_us, max(TARGET_SHARE * patience_us, ROOM * self._alone_us))
-        )
+        target_us = max(TARGET_SHARE * patience_us, ROOM * self._alone_us)
+        return max(1.0, min(target_us, TARGET_MOST * patience_us))
 
-    def _steer(self, mean_us: float, inflight: float, late: bool, now_us: int) -> None:
+    def _steer(
+        self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
+    ) -> None:
         """A window with a limit."""
         first, self._first = self._first, False
         if inflight < 0.8 * self._was_inflight:
-            proportional_us = self._was_us * inflight / self._was_inflight
-            if mean_us > (self._was_us + proportional_us) / 2:
+            proportional = self._was_times * inflight / self._was_inflight
+            if times > (self._was_times + proportional) / 2:
                 self._alone_us = mean_us
                 if first:
                     self._hold(mean_us, now_us)
@@ -167,7 +206,7 @@ class FoundLimit:
         if not self._has_room():
             self._hold(mean_us, now_us)
             return
-        self._was_us, self._was_inflight = mean_us, inflight
+        self._was_times, self._was_inflight = times, inflight
         self._calm = 0 if self._queued else self._calm + 1
         if self._calm >= CALM_WINDOWS:
             self._holds = HOLDS_MIN
@@ -177,7 +216,8 @@ class FoundLimit:
         if ratio > 1.0:
             self.limit = max(1, int(min(inflight, self.limit) * max(0.5, 1 / ratio)))
         elif self._queued:
-            grown = self.limit * min(GROWTH, 1 / ratio)
+            most = 2.0 if mean_us < GROWTH * self._alone_us else GROWTH
+            grown = self.limit * min(most, 1 / ratio)
             self.limit = max(int(grown), self.limit + (ratio < 0.8))
 
     def _hold(self, mean_us: float, now_us: int) -> None:
@@ -189,4 +229,4 @@ class FoundLimit:
         self.limiting = False
         self.limit = LIMIT_MAX
         self._hold_us = hold_us
-        self._was_us = self._was_inflight = 0.0
+        self._was_times = self._was_inflight = 0.0

@@ -4,7 +4,7 @@ Keeps counts by size of the time, four buckets for each doubling, in two halves 
 and in one long window. A half ends after `HALF_US`, or later if it has fewer than `SAMPLES_MIN`
 samples, and fades into the long window, which so follows changes over some minutes.
 
-    median, p99     within 13% of the exact value: half the width of a bucket
+    quantiles       within 13% of the exact value: half the width of a bucket
     mean            exact
 
 Cost: one addition, and a walk over the buckets each time a half ends. Bound: 3 x `BUCKETS` counts.
@@ -16,6 +16,7 @@ from typing import Final, final
 
 HALF_US: Final = 500_000
 SAMPLES_MIN: Final = 8
+LEAST_SHARE: Final = 0.25
 BUCKETS: Final = 4 * 40  # up to 2^40 us, 12 days
 _FADE: Final = 0.98
 
@@ -33,8 +34,8 @@ class ServiceTimes:
         "_last_count",
         "_last_inflight",
         "_last_sum",
+        "_least_us",
         "_long",
-        "_median_us",
         "_stale",
         "_sum",
         "count",
@@ -52,7 +53,7 @@ class ServiceTimes:
         self._count = self._last_count = 0
         self._sum = self._inflight = 0
         self._last_sum = self._last_inflight = 0
-        self._median_us = 0
+        self._least_us = 0
         self._stale = False  # the next sample replaces the short window
         self.count = 0
         self.last_us = 0  # when the last unit ended
@@ -73,23 +74,23 @@ class ServiceTimes:
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
 
-    def expected_us(self, inflight: int, now_us: int) -> int:
-        """Return the median time with so many others in flight; 0 if too little is known of it.
+    def least_us(self, inflight: int, now_us: int) -> int:
+        """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
 
-        With fewer in flight than the samples had, less is expected, so that one unit is let in and
-        measured after everything was slow. Without samples for long, nothing is expected of one
-        unit, and its time takes the place of the window.
+        `inflight` others are in flight. With fewer of them than the samples had it is less, so that
+        one unit is let in and measured after everything was slow. Without samples for long, it is 0
+        for one unit, whose time takes the place of the window.
         """
         if self.count < SAMPLES_MIN:
             return 0
-        if now_us - self.last_us > 2 * HALF_US + 2 * self._median_us:
+        if now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us:
             self.last_us = now_us
             self._stale = True
             return 0
-        expected_us = self._median_us
+        least_us = self._least_us
         if inflight + 1 < self.mean_inflight:
-            return int(expected_us * (inflight + 1) / self.mean_inflight)
-        return expected_us
+            return int(least_us * (inflight + 1) / self.mean_inflight)
+        return least_us
 
     def quantile_us(self, share: float, *, long: bool = False) -> int:
         """Return a quantile of the short or the long window; 0 if it is empty."""
@@ -109,7 +110,7 @@ class ServiceTimes:
     def _refresh(self, now_us: int) -> None:
         """Update what is read often; end the half if it is old enough."""
         count = self._count + self._last_count
-        self._median_us = self.quantile_us(0.5)
+        self._least_us = self.quantile_us(LEAST_SHARE)
         self.mean_inflight = max(1.0, (self._inflight + self._last_inflight) / count)
         self.mean_us = (self._sum + self._last_sum) / count
         if self._count < SAMPLES_MIN:

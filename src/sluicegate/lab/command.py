@@ -33,9 +33,9 @@ examples:
   sluicegate lab run mine.toml                   the same from a file, with goals
   sluicegate lab compare overload --with fifo,folly,kernels
   sluicegate lab report --out lab-report         a page with plots
-  sluicegate lab tune queue                      a sweep of settings, its frontier and its knee
   sluicegate lab replay requests.csv             a recorded trace against our chain and a baseline
   sluicegate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000
+  sluicegate lab zoo --jobs auto                 many shapes: never worse than no protection
 """
 
 
@@ -53,12 +53,11 @@ VERBS: Final = (
     LabVerb(
         "what-if", "captured traffic against rulebooks: who is answered in time", "what_if.command"
     ),
-    LabVerb("tune", "sweep settings, and name the knee of the frontier", "tune.command"),
     LabVerb(
         "drill", "test claims of the dispatcher on real processes and sockets", "drills.command"
     ),
-    LabVerb("ycsb", "YCSB's mixes A to F against an engine or a dispatcher", "ycsb.command"),
     LabVerb("hunt", "look for a broken invariant with random faults", "hunt.command"),
+    LabVerb("zoo", "shapes of service and engine against baselines and an oracle", "zoo.command"),
 )
 
 

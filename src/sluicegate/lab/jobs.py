@@ -29,7 +29,6 @@ from sluicegate.lab.scenario import (
     repeat_command,
     repeatable,
 )
-from sluicegate.lab.tune.defaults import SettingChange, override_defaults
 from sluicegate.system import now_us
 
 POINTS_MAX: Final = 500  # of a curve
@@ -44,7 +43,6 @@ class RunSpec(NamedTuple):
     case: str
     seed: int
     with_curves: bool = False
-    changes: tuple[SettingChange, ...] = ()  # of the settings' defaults
 
     @property
     def kind(self) -> RunKind:
@@ -74,8 +72,7 @@ def run_one(spec: RunSpec) -> RunResult:
     begun_us = now_us()
     with repeatable(scenario, spec.candidate, spec.case, spec.seed, where=spec.where):
         rig = scenario.rigs[spec.case]
-        with override_defaults(spec.changes):
-            result = scenario.candidate(spec.candidate).run(rig, spec.seed)
+        result = scenario.candidate(spec.candidate).run(rig, spec.seed)
         figures = scenario.measure(rig, result)
         curves = scenario.curves(rig, result) if spec.with_curves else {}
     thin = {name: thin_out(points) for name, points in curves.items()}

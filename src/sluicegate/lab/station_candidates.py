@@ -11,20 +11,17 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sluicegate.lab import baselines, kernel_mode, task_mode
-from sluicegate.lab.baselines.partitions import partitions
 from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.kernel_mode import MakeQueue
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import KERNELS, TASKS, Candidate
 from sluicegate.lab.task_mode import MakePolicy
-from sluicegate.lab.work_queue import KernelQueue
 from sluicegate.lab.world import World
-from sluicegate.policies.queue.queue import Queue, QueueSettings
-
-# The p99 of an exponential service is this many times its mean.
-_P99_OF_MEAN: Final = 4.605
-TIMEOUT_S: Final = 0.5
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
+from sluicegate.policies.forms.facebook import FacebookForm, FacebookSettings
+from sluicegate.policies.stack import Stack
 
 StationCandidate: TypeAlias = "Candidate[Rig, RunLedger]"
 
@@ -53,55 +50,35 @@ def settled(candidate: StationCandidate, settle_us: int) -> StationCandidate:
     return Candidate(run, candidate.mode)
 
 
-def queue(rig: Rig, world: World) -> Queue:
-    """The queue policy, as many places as there are workers."""
-    return Queue(QueueSettings(places=rig.workers))
+def queue(rig: Rig, world: World) -> Gate:
+    """One queue, as many slots as there are workers."""
+    return Gate(GateSettings(slots=rig.workers))
 
 
-def queue_lifo(rig: Rig, world: World) -> Queue:
-    """The same, the newest first once it has stood for an interval."""
-    return Queue(QueueSettings(places=rig.workers, standing_us=100_000))
+def queue_found(rig: Rig, world: World) -> Gate:
+    """The same, with a limit that is found."""
+    return Gate(GateSettings())
 
 
-def queue_folly(rig: Rig, world: World) -> Queue:
-    """The same with folly's own rule, which lets go when the delay is short again."""
-    return Queue(QueueSettings(places=rig.workers, form="folly"))
-
-
-def queue_facebook(rig: Rig, world: World) -> Queue:
-    """Controlled delay with adaptive LIFO, as Maurer describes it."""
-    return Queue(QueueSettings(places=rig.workers, form="facebook", standing_us=100_000))
-
-
-def kernel_queue(rig: Rig) -> KernelQueue:
-    """Adaptive LIFO, CoDel's timeout and the slack rule, scaled to the service time."""
-    mean_us = rig.service.mean_us
-    return KernelQueue(
-        length_max=max(round(rig.capacity_per_s * TIMEOUT_S), 1),
-        slack_us=round(_P99_OF_MEAN * mean_us),
-        normal_us=round(1.5 * mean_us),
-        aggressive_us=round(mean_us / 2),
-    )
+def queue_facebook(rig: Rig, world: World) -> Stack:
+    """Controlled delay with adaptive LIFO and a watermark, as Maurer describes it."""
+    return Stack(*FacebookForm(FacebookSettings(slots=rig.workers)).stages())
 
 
 OURS: Final[Mapping[str, StationCandidate]] = {
     "queue": policy_candidate(queue),
-    "queue-lifo": policy_candidate(queue_lifo),
-    "queue-folly": policy_candidate(queue_folly),
+    "queue-found": policy_candidate(queue_found),
     "queue-facebook": policy_candidate(queue_facebook),
-    "kernels": kernel_candidate(kernel_queue),
 }
 BASELINES: Final[Mapping[str, StationCandidate]] = {
     **{name: kernel_candidate(make_queue) for name, make_queue in baselines.TABLE.items()},
     "fifo-pool": policy_candidate(fifo_pool),
-    "partitions": policy_candidate(partitions),
 }
 # Where the load does not change, each baseline has time for its own windows.
 SETTLE_US: Final[Mapping[str, int]] = {
     "breakwater": 2_000_000,
     "cinnamon": 20_000_000,
     "dagor": 60_000_000,
-    "partitions": 10_000_000,
     "pid": 5_000_000,
     "topfull": 40_000_000,
 }

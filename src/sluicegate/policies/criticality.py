@@ -47,7 +47,7 @@ class CriticalitySettings:
     attribute: str = "criticality"
     uncounted: Criticality = Criticality.BEST_EFFORT
     uncounted_attribute: str = "uncounted"
-    callers_max: int = ranged(100_000, 1, 10_000_000)
+    callers_max: int = ranged(1_000_000, 1, 10_000_000)  # as many as rules may name
 
     def __post_init__(self) -> None:
         check_ranges("criticality", self)

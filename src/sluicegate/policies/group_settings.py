@@ -57,12 +57,12 @@ class ResourceGroupsSettings:
     kept_milli: int = ranged(100, 0, 1_000)  # of a quota: never lent
     debt_epochs: int = ranged(1, 0, 1_000)
     live: int = ranged(1, 1, 1 << 20)
-    callers_max: int = ranged(10_000, 1, CALLERS_MAX)
+    callers_max: int = ranged(10_000, 1, CALLERS_MAX)  # those that are named come on top
 
     def __post_init__(self) -> None:
         check_ranges("", self)
         within("groups", len(self.groups), 1, GROUPS_MAX)
-        within("callers", len(self.callers), 0, min(NAMED_MAX, self.callers_max))
+        within("callers", len(self.callers), 0, NAMED_MAX)
         for name, group in self.groups.items():
             _check_group(f"groups.{name}", name, group, self.groups)
         for caller, name in self.callers.items():

@@ -2,12 +2,12 @@
 
     saved   = reads of the key in the last one to two windows, without this one, * ttl / window
     offered = the load that the engine would have if every read went to it; 1: all it can do
-    a key is hot if  saved * min(offered, 1) ** 4 >= 1
+    a key is hot if  saved * min(offered, 1) ** 4 >= 1/2
 
-So an overloaded engine has every key kept that is read twice within a ttl. At half of its load a
-key must save 16 reads, at a quarter 256, and an idle engine answers every read itself: a stale
-answer has a price, and there is nothing to buy with it. Nothing is said of how many reads a second
-are many.
+On an overloaded engine a key is hot at its second read within a ttl. On a half loaded one it must
+save 8 reads in a ttl, at a quarter of the load 128, and an idle engine answers every read itself: a
+stale answer has a price, and a read that costs the engine nothing is not worth it. No number of
+reads a second is hot by itself.
 
     COLD       not hot: fetch it, keep nothing
     MISS       hot, and not kept: fetch it once for all who wait, and `fill`
@@ -132,7 +132,9 @@ class OfferedLoads:
 class HotKeySettings:
     """How reads are counted, and for how long and in how much memory answers are kept.
 
-    `saved_min` is the number of reads that a kept answer must save at full load. The ttl: at 3,200
+    `saved_min` is the number of reads that a kept answer must save within its ttl at full load:
+    half a read, so one other read of late is enough also where the load is a little below one, or
+    where it was counted in the window before. The ttl: at 3,200
     reads of a key a second, one in 10,000 is forwarded if it is kept for 3.13 s; the jitter takes
     5% of 3.5 s, what is fetched ahead 15 ms.
     """
@@ -141,7 +143,7 @@ class HotKeySettings:
     counters: int = ranged(2_500, 1, CAPACITY_MAX)
     key_length_max: int = ranged(512, 1, 1 << 20)
     window_us: int = ranged(3_000_000, 1, COUNT_MAX)
-    saved_min: float = ranged(1.0, 0.0, float(COUNT_MAX))
+    saved_min: float = ranged(0.5, 0.0, float(COUNT_MAX))
     cache_bytes_max: int = ranged(32 << 20, 1, lru_ttl.BYTES_MAX)
     entry_bytes_max: int = 1 << 20
     ttl_us: int = ranged(3_500_000, 1, lru_ttl.TTL_US_MAX)

@@ -36,8 +36,9 @@ forms `shares` and `live` up to `kept_epochs` of quota are kept unspent.
 It has two faces. `RequestUnits` charges it as a `Budget`, at a price and settled afterwards. As a
 policy of its own, `admit` charges `request.cost_ru` and gives it back if the request is unwound.
 
-Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bound:
-`callers_max`; callers beyond share one account. One without demand is soon forgotten.
+Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bounds:
+`callers_max` accounts, of 340 bytes each, and those of named callers; other callers beyond share
+one account. One without demand is soon forgotten. `NAMED_MAX` quotas, of 21 bytes each.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ LIVE: Final = "live"
 FORMS: Final = (LEASES, SHARES, LIVE)
 RU_MAX: Final = 1 << 40
 CALLERS_MAX: Final = 1 << 24
+NAMED_MAX: Final = 1_000_000  # as many as rules may name
 LIVE_MAX: Final = 1 << 20
 SHARE_ONE: Final = 1_000_000
 RETURN_EPOCHS: Final = 2
@@ -81,7 +83,7 @@ class LeasedBudgetSettings:
     kept_epochs: int = 1  # more than one only where no block is leased
     debt_epochs: int = 1
     live: int = 1
-    callers_max: int = 10_000
+    callers_max: int = 100_000  # 34 MB
     blocks: int = 10  # an epoch is meant to be spent in so many
     memory: float = 0.3  # weight of the latest epoch in what is learned
 
@@ -89,7 +91,7 @@ class LeasedBudgetSettings:
         if self.form not in FORMS:
             raise BadValue("budget.form", self.form, f"give one of {', '.join(FORMS)}")
         within("budget.callers_max", self.callers_max, 1, CALLERS_MAX)
-        _check_quotas(self.quota_ru, self.quotas_ru, self.callers_max)
+        _check_quotas(self.quota_ru, self.quotas_ru)
         within("budget.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
         within("budget.kept_epochs", self.kept_epochs, 1, 1 if self.form == LEASES else 1_000)
         within("budget.debt_epochs", self.debt_epochs, 0, 1_000)
@@ -258,24 +260,27 @@ class LeasedBudget:
         retry_us = max(edge_us - now_us, 1) + (epochs - 1) * self.settings.epoch_us
         return self._verdict(account, False, retry_us, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Take so much more, or give it back if negative.
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Take so much more, or give it back if negative; return what could not be taken.
 
         No fuller than what this epoch has brought here, no deeper in debt than `debt_epochs`.
         """
         account = self._account(caller, now_us)
         before = account.level_mru
         level = before - mru
+        left = 0
         if mru > 0:
             deepest = -account.quota_mru * self.settings.debt_epochs
             if level < deepest:
                 # A debt that is already deeper (its quota has shrunk) is left, not forgiven.
                 level = deepest if before > deepest else before
+                left = mru - (before - level)
         else:
             full = account.granted_mru + self._kept_mru(account)
             if level > full:
                 level = full if before < full else before
         account.level_mru = level
+        return left
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """What an epoch brings here, and the debt that it may leave."""
@@ -435,7 +440,7 @@ class LeasedBudget:
 
     def set_quotas(self, quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
         """Set the quotas, from the next block or epoch on."""
-        _check_quotas(quota_ru, quotas_ru, self.settings.callers_max)
+        _check_quotas(quota_ru, quotas_ru)
         self._quota_mru = quota_ru * MILLI
         self._quotas_ru = dict(quotas_ru)
         self._others.quota_mru = self._quota_mru
@@ -551,6 +556,10 @@ class LeasedBudget:
         account = self._accounts.get(caller)
         if account is None:
             account = self._open(caller)
+        elif account.window == self._window and (
+            account.local or (self._leases and not self._alone)
+        ):
+            return account
         self._enter(account)
         return account
 
@@ -575,11 +584,10 @@ def _demand_of(account: LeaseAccount) -> int:
     return max(account.pace_mru, account.demand_mru)
 
 
-def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int], callers_max: int) -> None:
+def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
     within("budget.quota_ru", quota_ru, 1, RU_MAX)
-    if len(quotas_ru) > callers_max:
-        raise BadValue(
-            "budget.quotas_ru", len(quotas_ru), f"name at most callers_max ({callers_max:,})"
-        )
+    if len(quotas_ru) > NAMED_MAX:
+        count = f"{len(quotas_ru):,} callers"
+        raise BadValue("budget.quotas_ru", count, f"name at most {NAMED_MAX:,}")
     for caller, ru in quotas_ru.items():
         within(f"budget.quotas_ru.{caller}", ru, 1, RU_MAX)

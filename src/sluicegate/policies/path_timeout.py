@@ -29,17 +29,29 @@ COUNT_MIN: Final = 1_000  # from here on the p99.9 is not the highest
 WINDOWS: Final = 6
 SUB_WINDOW_US: Final = 10_000_000
 LOOK_US: Final = 1_000_000  # the quantile is computed again after this
+_SMOOTH_SHIFT: Final = 3  # as TCP smooths its round trips
 
 
 @final
 class PathTimeout:
     """The time-out of one path; a given `fixed_us` never changes."""
 
-    __slots__ = ("_look_us", "_slow_end_us", "_slow_us", "_trips", "late", "timeout_us")
+    __slots__ = (
+        "_look_us",
+        "_slow_end_us",
+        "_slow_us",
+        "_trips",
+        "answers",
+        "late",
+        "timeout_us",
+        "trip_us",
+    )
 
     def __init__(self, fixed_us: int | None = None) -> None:
         self.timeout_us = CEILING_US if fixed_us is None else fixed_us
+        self.answers = 0  # round trips, the late ones too
         self.late = 0  # calls that were answered after their time-out
+        self.trip_us = 0  # smoothed over some eight round trips
         self._trips = WindowedQuantile(WINDOWS, SUB_WINDOW_US) if fixed_us is None else None
         self._look_us = 0
         self._slow_us = 0  # the last round trip above the time-out
@@ -48,6 +60,8 @@ class PathTimeout:
     def observe(self, trip_us: int, late: int, now_us: int) -> None:
         """Record a round trip, and how many calls it answered after their time-out."""
         self.late += late
+        self.trip_us += (trip_us - self.trip_us) >> _SMOOTH_SHIFT if self.answers else trip_us
+        self.answers += 1
         if self._trips is None:
             return
         self._trips.add(trip_us if trip_us > 0 else 0, now_us)

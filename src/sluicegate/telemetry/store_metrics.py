@@ -30,13 +30,14 @@ class StoreMetrics:
     """A `contracts.observer.Observer` of round trips and leases."""
 
     wants_decisions = False
-    __slots__ = ("_lags", "_lags_us", "_lock", "_metrics", "last_failure")
+    __slots__ = ("_lags", "_lags_us", "_lock", "_metrics", "failures", "last_failure")
 
     def __init__(self, clock: Clock) -> None:
         self._metrics = DecisionMetrics(clock=clock)
         self._lags = [0] * (len(LAG_US_BOUNDS) + 1)
         self._lags_us = 0
         self._lock = Lock()
+        self.failures = 0  # round trips that failed
         self.last_failure = ""  # what was last seen of a store that failed
 
     def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
@@ -47,6 +48,8 @@ class StoreMetrics:
         self._metrics.record_round_trip(decisions, began_us, ended_us, failure)
         if failure:
             self.last_failure = failure
+            with self._lock:
+                self.failures += 1
 
     def record_lease(self, rule: str, event: str, units: int) -> None:
         """Units of a lease."""

@@ -163,6 +163,9 @@ _DOLLAR: Final = 36
 _MINUS: Final = 45
 _LENGTH_DIGITS_MAX: Final = 10
 _LONG_BYTES: Final = 65_536  # a shorter word is copied once more with each read; that is cheaper
+# The bounds of Redis itself. Beyond them a command is a protocol error.
+_REDIS_PARTS_MAX: Final = 1 << 20
+_REDIS_BULK_BYTES_MAX: Final = 512 << 20
 _HEX: Final = b"0123456789abcdefABCDEF"
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
@@ -172,6 +175,11 @@ class WireError(SluicegateError):
     """What came is not RESP, or more than is taken: nothing behind it can be understood."""
 
 
+@mypyc_attr(native_class=False)
+class OversizedCommand(WireError):  # noqa: N818 - it names the thing, not the class
+    """A command beyond the bounds, which was read to its end and not kept: the next one follows."""
+
+
 @final
 class CommandReader:
     """Commands out of bytes that come in pieces: arrays of bulk strings, or a line typed by hand.
@@ -179,7 +187,8 @@ class CommandReader:
     `gets` gives the parts of the next command, or None until more is fed. A command costs time in
     proportion to its bytes, however they are cut: a long word is gathered, and not copied with each
     piece of it. No more of it is kept than the bounds say, and what claims to become more ends in a
-    `WireError` at once.
+    `WireError` at once. With `skips` it is read to its end, dropped, and ends in an
+    `OversizedCommand`, unless it exceeds what Redis itself takes.
     """
 
     __slots__ = (
@@ -188,13 +197,16 @@ class CommandReader:
         "_gathered",
         "_left",
         "_missing",
+        "_oversized",
         "_parts",
         "_size",
+        "_skipped",
         "_wanted",
         "bulk_bytes_max",
         "command_bytes_max",
         "inline_bytes_max",
         "parts_max",
+        "skips",
     )
 
     def __init__(
@@ -204,6 +216,7 @@ class CommandReader:
         self.bulk_bytes_max = bulk_bytes_max
         self.command_bytes_max = command_bytes_max
         self.inline_bytes_max = inline_bytes_max
+        self.skips = False
         self._data = b""
         self._at = 0
         self._left = 0  # parts of the command under way that have not come
@@ -212,6 +225,8 @@ class CommandReader:
         self._parts: list[bytes] = []
         self._gathered = bytearray()  # of a long word, and no command is behind it yet
         self._missing = 0  # bytes until it is whole; 0 if none is gathered
+        self._oversized = ""  # why the unfinished command is not kept
+        self._skipped = 0  # bytes of its unfinished part that have not arrived
 
     @property
     def unread(self) -> int:
@@ -228,10 +243,14 @@ class CommandReader:
     @property
     def partial(self) -> bool:
         """Whether a command has begun and not come whole."""
-        return self._left > 0 or self._at < len(self._data)
+        return self._left > 0 or self._at < len(self._data) or bool(self._oversized)
 
     def feed(self, data: bytes) -> None:
         """Here is more."""
+        if self._skipped > 0:
+            skipped = min(self._skipped, len(data))
+            self._skipped -= skipped
+            data = data[skipped:]
         if self._missing > 0:
             self._gathered += data
             self._missing -= len(data)
@@ -248,8 +267,10 @@ class CommandReader:
 
     def gets(self) -> list[bytes] | None:
         """The next command; None if it has not come whole."""
-        if self._missing > 0:
+        if self._missing > 0 or self._skipped > 0:
             return None
+        if self._oversized and self._left == 0:
+            raise self._end_skipped()
         while self._left == 0:
             if self._at >= len(self._data):
                 return None
@@ -258,13 +279,16 @@ class CommandReader:
                 if parts is None or parts:
                     return parts
             else:
-                count = self._length("multibulk", self.parts_max)
+                most = _REDIS_PARTS_MAX if self.skips else self.parts_max
+                count = self._length("multibulk", most)
                 if count == _UNKNOWN:
                     return None
                 if count > 0:
                     self._left = count
                     self._parts = []
                     self._size = 0
+                    if count > self.parts_max:
+                        self._oversized = f"a command has {self.parts_max} parts at most"
         return self._array()
 
     def _array(self) -> list[bytes] | None:
@@ -277,16 +301,19 @@ class CommandReader:
                 at = self._at
                 if at < size and data[at] != _DOLLAR:
                     raise WireError(f"Protocol error: expected '$', got {_printable(data[at])}")
-                wanted = self._length("bulk", self.bulk_bytes_max)
+                most = _REDIS_BULK_BYTES_MAX if self.skips else self.bulk_bytes_max
+                wanted = self._length("bulk", most)
                 if wanted == _UNKNOWN:
                     return None
                 if wanted < 0:
                     raise WireError("Protocol error: invalid bulk length")
                 self._size += wanted
-                if self._size > self.command_bytes_max:
-                    raise WireError(
-                        f"Protocol error: a command is {self.command_bytes_max} bytes at most"
-                    )
+                if wanted > self.bulk_bytes_max or self._size > self.command_bytes_max:
+                    self._drop(wanted)
+                if self._oversized:
+                    if self._skip(wanted):
+                        continue
+                    return None
             at = self._at
             end = at + wanted
             if end + 2 > size:
@@ -305,6 +332,37 @@ class CommandReader:
             self._left -= 1
             if self._left == 0:
                 return self._parts
+
+    def _drop(self, wanted: int) -> None:
+        """Discard the unfinished command; raise `WireError` without `skips`."""
+        why = f"a command is {self.command_bytes_max} bytes at most"
+        if not self.skips:
+            raise WireError(f"Protocol error: {why}")
+        if not self._oversized:
+            long = f"a part of a command is {self.bulk_bytes_max} bytes at most"
+            self._oversized = long if wanted > self.bulk_bytes_max else why
+        self._parts = []
+        self._size = 0
+
+    def _skip(self, wanted: int) -> bool:
+        """Pass over a part; return whether another follows that has begun to come."""
+        self._left -= 1
+        end = self._at + wanted + 2
+        size = len(self._data)
+        if end > size:
+            self._skipped = end - size
+            self._data = b""
+            self._at = 0
+            return False
+        self._at = end
+        if self._left == 0:
+            raise self._end_skipped()
+        return True
+
+    def _end_skipped(self) -> OversizedCommand:
+        error = OversizedCommand(f"{self._oversized}; send less at a time")
+        self._oversized = ""
+        return error
 
     def _length(self, what: str, most: int) -> int:
         """The number of a line like *3 or $12, its kind passed over; `_UNKNOWN` until it is whole.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from tests.apps.console.process import ConsoleProcess
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import Book
 from tests.apps.rulebook.test_fleet import ANN, BOB, EVE, FIVE, following, people, server
-from tests.engines.child import PATIENCE_S
+from tests.engines.child import PATIENCE_S, run_to_end
 
 __all__ = ["ANN", "BOB", "EVE", "FIVE"]
 
@@ -50,7 +49,7 @@ def capture_traffic(book: Book) -> None:
 def new_rulebook(book: Book, rules: str) -> None:
     """Make it, for several people."""
     words = ["rules", "init", str(book.folder), "--rules", str(book.file(rules))]
-    subprocess.run([sys.executable, "-m", "sluicegate", *words], check=True, capture_output=True)
+    run_to_end([sys.executable, "-m", "sluicegate.cli", *words]).check_returncode()
 
 
 @contextmanager

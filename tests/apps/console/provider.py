@@ -29,7 +29,7 @@ class Reply(NamedTuple):
 
 def ask(url: str, cookies: dict[str, str] | None = None, form: str | None = None) -> Reply:
     at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.netloc, timeout=30)
+    connection = http.client.HTTPConnection(at.netloc, timeout=60)
     headers = {"Accept": "text/html"}
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())

@@ -45,6 +45,13 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
         yield started
 
 
+@pytest.fixture
+def changing_alone(tmp_path: Path) -> Iterator[Changing]:
+    """One whose releases have known numbers."""
+    with started_changing(tmp_path) as started:
+        yield started
+
+
 def base_in(page: str) -> str:
     return page.partition('name="base" value="')[2].partition('"')[0]
 
@@ -80,8 +87,9 @@ def test_a_proposed_quota_opens_the_editor_with_it_and_can_be_proposed(tmp_path:
 
 
 def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
-    changing: Changing,
+    changing_alone: Changing,
 ) -> None:
+    changing = changing_alone
     ann, bob = Person(changing.console, ANN), Person(changing.console, BOB)
     place = proposed(ann, FIVE.replace("limit: 5", "limit: 7"), f"Seven {HOSTILE}")
     page = ann.get(place)

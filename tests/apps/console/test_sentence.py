@@ -161,16 +161,18 @@ def test_what_is_down_is_an_alarm(board: dict[str, Any], words: str) -> None:
     assert of(dispatcher(), dispatcher(1.0, **board)) == ("alarm", words)
 
 
-def limiter_on_store(at_s: float, late: int = 0, evicted: int = 0, **counts: int) -> dict[str, Any]:
-    watch = {"late": late, "evicted": evicted}
+def limiter_on_store(
+    at_s: float, health: str = "down", evicted: int = 0, **counts: int
+) -> dict[str, Any]:
+    watch = {"health": health, "trip_us": 240_000, "evicted": evicted}
     return {**limiter(at_s, CRITICAL=counts), "store_watch": watch}
 
 
 @pytest.mark.parametrize(
-    ("late", "state"), [(0, "does not answer"), (9, "answers too late")], ids=["dead", "slow"]
+    ("health", "state"), [("down", "is down"), ("slow", "is slow (it answers in 240 ms)")]
 )
-def test_uncounted_decisions_are_first_and_tell_slow_from_dead(late: int, state: str) -> None:
-    after = limiter_on_store(1.0, late, allowed=60, degraded_allowed=20)
+def test_uncounted_decisions_are_first_and_tell_slow_from_down(health: str, state: str) -> None:
+    after = limiter_on_store(1.0, health, allowed=60, degraded_allowed=20)
     gone = looked(None, None, "http://kv-2:7080")
     found = sentence_of(pictured(looked(limiter_on_store(0.0), after), gone))
     assert found.urgency is Urgency.ALARM

@@ -66,6 +66,6 @@ def write(url: str, letters: Sequence[DeadLetter], *, closed: bool = True) -> st
         last = ProcessMark(CLOSED, process, end.number + 1, end.before + end.cost, 0)
         events.append((CLOSED, pack_mark(last), end.at_us))
     for promise in [log.append(*event) for event in events]:
-        promise.result(30)
+        promise.result(60)
     log.close(SECOND)
     return url

@@ -107,7 +107,7 @@ def test_damage_and_strange_letters_are_told_and_passed_over(
 ) -> None:
     log = open_log(url)
     for kind, body in (("dead_letter", b"{}"), ("dead_letters.closed", b"?"), ("news", b"x")):
-        log.append(kind, body, 1).result(10)
+        log.append(kind, body, 1).result(60)
     log.close(1_000_000)
     segment = next(Path(url.removeprefix("files:")).glob("*.log"))
     data = bytearray(segment.read_bytes())
@@ -145,7 +145,7 @@ def test_following_shows_what_comes_and_ends_cleanly(url: str, tmp_path: Path) -
         write(url, letters_of(("zoe", 1, True, 0), process="n/2/2"))
         assert "zoe" in child.stdout.readline()
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=60)
         assert (child.returncode, errors) == (130, "")
     finally:
         child.kill()

@@ -14,7 +14,8 @@ from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import Image, ImagePipeline, PipelineSettings
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemClock
@@ -47,7 +48,7 @@ class Parts:
         values: dict[str, Any] = {"networks": ("127.0.0.1/32",), "idle_s": 0.5, "per_host": 64}
         self.origin = Origin(OriginSettings(**(values | origin)), SystemClock())
         self.processor = PillowProcessor()
-        self.queue = Queue(QueueSettings(places=2, wait_us_max=10_000_000))
+        self.queue = Gate(GateSettings(slots=2))
         self.pipeline = ImagePipeline(
             self.origin,
             self.maps,

@@ -7,7 +7,7 @@ import pytest
 from tests.apps.images.collector_world import LostError, World
 from tests.prove.seeds import seeds
 
-ORDINARY = 200
+ORDINARY = 30
 CONTROLS = 200
 AT_ONCE = 100
 
@@ -19,7 +19,7 @@ def test_collectors_and_kills_delete_no_live_blob() -> None:
         world.play()
         assert world.leftovers() == set(), seed
         removed, served = removed + world.removed, served + world.served
-    assert removed > 100  # it is no law about collectors that remove nothing
+    assert removed > ORDINARY // 2  # it is no law about collectors that remove nothing
     assert served > ORDINARY
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.process import ImagesProcess, origin_in_thread, stores
 from tests.apps.images.test_crowd import RealImages
-from tests.engines.child import PATIENCE_S, until
+from tests.engines.child import PATIENCE_S, run_to_end, until
 from tests.prove.seeds import seeds
 
 CALLERS = 6
@@ -140,5 +139,5 @@ def check(folder: Path, blobs: str = "") -> None:
     """Have the command verify all of it."""
     places = (*stores(folder), *(("--blobs", blobs) if blobs else ()))
     command = [sys.executable, "-m", "sluicegate.cli", "images", "gc", "--check", *places]
-    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+    done = run_to_end(command)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -64,7 +64,7 @@ async def origin_of(
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 async def error_of(origin: Origin, url: str) -> ImageFailure:

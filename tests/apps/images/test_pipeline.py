@@ -32,7 +32,8 @@ from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import ENTRY_BYTES
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture, sized
 from tests.apps.images.service_parts import Parts, parts_of
@@ -707,7 +708,7 @@ def test_a_catalogue_processes_exactly_its_new_pairs_and_stores_each_content_onc
 
 def test_before_the_workers_the_least_critical_makes_room(tmp_path: Path) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
-        parts.pipeline.queue = Queue(QueueSettings(places=1, length_max=1, wait_us_max=10_000_000))
+        parts.pipeline.queue = Gate(GateSettings(slots=1, length_max=1))
         parts.processor.gate = asyncio.Event()
         server.pages["/a"] = Page(picture(1))
         url = server.url("/a")

@@ -24,7 +24,7 @@ from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture, sized
 from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
 from tests.apps.images.service_parts import Parts, parts_of
-from tests.engines.child import until
+from tests.engines.child import run_to_end, until
 
 Story = Callable[[OriginServer, Parts, Takedown], Awaitable[None]]
 TOKEN = "t" * 32
@@ -280,13 +280,7 @@ def test_anonymous_caller_removes_nothing_and_names_no_owner(
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.apps.images.serve", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run_to_end([sys.executable, "-m", "tests.apps.images.serve", *words])
 
 
 def test_owner_column_of_catalog_is_removed_by_command(

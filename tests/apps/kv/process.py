@@ -11,8 +11,6 @@ import redis
 from sluicegate.policies.access import token_digest
 from tests.apps.server_process import ServerProcess
 
-# For tests that are about something else: on a busy machine the dispatcher itself is under stress.
-CALM = ("--queue-form", "none")
 
 
 class KvProcess(ServerProcess):
@@ -22,7 +20,7 @@ class KvProcess(ServerProcess):
 
     def redis(self, token: str = "", **settings: Any) -> redis.Redis:
         """A real Redis client of it."""
-        return redis.Redis(port=self.port, password=token or None, socket_timeout=10, **settings)
+        return redis.Redis(port=self.port, password=token or None, socket_timeout=60, **settings)
 
 
 def token_of(name: str) -> str:

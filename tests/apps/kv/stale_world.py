@@ -29,7 +29,7 @@ from sluicegate.policies.coalesce import Flight
 from sluicegate.testing import HandClock
 from tests.apps.kv.step_loop import StepLoop
 
-SETTINGS = ShieldSettings(counters=4, hot_min=1, hot_permille=0, ahead_max=2)
+SETTINGS = ShieldSettings(counters=4, saved_min=0.0, ahead_max=2)
 TABLE, PARTITION, SORT = "t", b"p", b"s"
 # To the age of a flight that is helped, of a refresh, of stale, of dead.
 LEAPS_US = (1, 150_000, 250_000, 3_300_000, 3_600_000, 40_000_000)
@@ -257,7 +257,6 @@ class StaleWorld:
                 self.shield.fetch_ahead(key, request, self.clock, fetch)
         elif state == COLD:
             row = self._alive(await self._read())
-            self.shield.record_read(key, row)
         else:
             assert state in {MISS, STALE}
             row = await self.shield.read(key, row, request, self.clock, fetch)

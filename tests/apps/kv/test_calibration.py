@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sluicegate.apps.kv.calibration import CostSample, calibrate_costs, fit_cost
 from sluicegate.apps.kv.chain import OPERATIONS
 from sluicegate.apps.kv.weights import read_weights_file, weights_text
 from sluicegate.contracts.errors import BadValue
+from tests.engines.child import run_to_end
 
 SHAPES = [(1, 64), (1, 16_384), (10, 640), (100, 6_400), (100, 102_400), (1_000, 64_000)]
 
@@ -91,13 +91,7 @@ def test_a_wrong_weights_file_names_its_field(tmp_path: Path, text: str, message
 
 def test_an_engine_is_calibrated_by_what_its_operations_take(tmp_path: Path) -> None:
     command = ["kv", "calibrate", "--engine", f"lmdb:{tmp_path / 'data'}", "--seconds", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-m", "sluicegate.cli", *command])
     assert done.returncode == 0, done.stderr
     path = tmp_path / "weights.toml"
     path.write_text(done.stdout)

@@ -147,7 +147,7 @@ def test_a_read_is_given_up_at_its_deadline_and_holds_its_place_until_the_engine
 def test_no_more_than_the_places_are_in_an_engine_that_stands_still() -> None:
     async def story() -> None:
         faulty = "faulty+memory:?slots=1&work_ms=150"
-        async with dispatcher("--engine", faulty, "--places", "4", "--hot", "off") as one:
+        async with dispatcher("--engine", faulty, "--slots", "4", "--hot", "off") as one:
             outcomes: list[object] = []
             for turn in range(8):
                 call = CallContext(ANYBODY, deadline_us=one.clock.now_us() + 10_000)
@@ -194,7 +194,7 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
         background = Background("kv", pause_s=0)
         background.start("keeper", work)
-        await asyncio.wait_for(again.wait(), 5)
+        await asyncio.wait_for(again.wait(), 60)
         assert background.state() == {"keeper": {"failures": 1, "last": "KeyError: 'holder'"}}
         await background.close()
 
@@ -325,15 +325,9 @@ def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while()
     assert fits("t", 500) == 51
 
 
-def test_all_multi_gets_together_hold_a_bounded_number_of_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # On a busy machine the loop is late by what these copy, and some are shed for that.
-    monkeypatch.setattr(KvApp, "_loop_lag", lambda *_: None)
-
+def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
     async def story() -> None:
-        flags = ("--places", "200", "--queue-ms", "10000", "--deadline-ms", "60000")
-        async with dispatcher(*PLENTY, *flags) as one:
+        async with dispatcher(*PLENTY) as one:
             places = (await heavy(one, "t", 16))[:15]
             engine = weighed(one, at_once=False)
             await each(one, places)  # from now on it is known what they weigh

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import redis
 
+from sluicegate.apps.kv.app import KvApp
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.service.settings import settings_from
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.rulebook.stories import Book, book
 from tests.engines.child import until
@@ -27,6 +31,23 @@ def admitted(client: redis.Redis, count: int) -> int:
         except redis.exceptions.ResponseError:
             continue
     return done
+
+
+def test_20000_named_callers_need_no_setting(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(20_000)]
+    callers = {"quotas": dict.fromkeys(names, "5/s"), "names": dict.fromkeys(names, "BULK")}
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"version": 1, "rules": [], "callers": callers}))
+
+    async def story() -> None:
+        app = KvApp(settings_from(KvSettings, "--engine", "memory:", "--rules", str(path)))
+        await app.start()
+        try:
+            assert app.quotas.budget.quota_mru(names[-1]) == 5_000
+        finally:
+            await app.end()
+
+    asyncio.run(story())
 
 
 def test_a_quota_of_the_rulebook_is_in_force_without_a_restart(book: Book, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
+from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.engines.child import until
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def dispatchers(
             own = folder / f"kv-{number}"
             own.mkdir()
             process = KvProcess(
-                own, "--engine", "memory:", "--access", access, "--hot", "off", *CALM,
+                own, "--engine", "memory:", "--access", access, "--hot", "off",
                 "--groups", write_groups(folder),
                 "--store", server.patient_url, *flags,
             )  # fmt: skip

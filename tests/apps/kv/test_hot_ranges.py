@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from sluicegate.apps.kv.app import KvApp
-from sluicegate.apps.kv.shield.hot_reads import NEAR_MARK, HotReads
 from sluicegate.apps.kv.shield.settings import ShieldSettings
-from sluicegate.apps.kv.shield.shield import COLD, MISS
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import KeyRange
-from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write, WriteCondition
-from sluicegate.testing import SeededChance
 from tests.apps.kv.test_dispatcher import ANYBODY, dispatcher, fill, scans
 
 SLOW = ("--engine", "faulty+memory:?slots=64&work_ms=5", "--quota-ru", "1000000")
-HOT = ("--hot-min", "3", "--hot-permille", "0")
+HOT = ShieldSettings(saved_min=0.0)  # every read is hot, whatever the load
 TEN = KeyRange(rows_max=10)
-CALL = CallContext(ANYBODY)
+# What is critical is served also where others keep the machine busy.
+CALL = CallContext(ANYBODY, criticality=Criticality.CRITICAL)
 
 
 async def scan(app: KvApp, span: KeyRange = TEN, *, token: bytes = b"", **some: Any) -> RowPage:
-    return await app.dispatcher.scan("t", b"p", span, CallContext(ANYBODY, **some), token)
+    call = CallContext(ANYBODY, criticality=Criticality.CRITICAL, **some)
+    return await app.dispatcher.scan("t", b"p", span, call, token)
 
 
 async def each(app: KvApp, *sorts: int, partition: bytes = b"p") -> Sequence[Row | None]:
@@ -38,9 +37,17 @@ async def each(app: KvApp, *sorts: int, partition: bytes = b"p") -> Sequence[Row
 
 
 @asynccontextmanager
+async def hot_dispatcher(*flags: str) -> AsyncIterator[KvApp]:
+    async with dispatcher(*flags) as app:
+        assert app.hot is not None
+        app.hot.replace(HOT)
+        yield app
+
+
+@asynccontextmanager
 async def with_hot_range(rows: int = 2, reads: int = 6) -> AsyncIterator[KvApp]:
     """A dispatcher of so many rows, whose first range was read so often."""
-    async with dispatcher(*SLOW, *HOT) as app:
+    async with hot_dispatcher(*SLOW) as app:
         await fill(app, rows)
         for _ in range(reads):
             await scan(app)
@@ -49,6 +56,10 @@ async def with_hot_range(rows: int = 2, reads: int = 6) -> AsyncIterator[KvApp]:
 
 def multi_gets(app: KvApp) -> int:
     return app.usage.operations().get("multi-get", (0, 0, 0))[0]
+
+
+def gets(app: KvApp) -> int:
+    return app.usage.operations().get("get", (0, 0, 0))[0]
 
 
 def first_value(page: RowPage) -> bytes:
@@ -61,11 +72,11 @@ async def put(app: KvApp, value: bytes, *, partition: bytes = b"p") -> None:
 
 def test_a_range_that_everybody_reads_is_scanned_once_for_all() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 20)
             pages = await asyncio.gather(*[scan(app) for _ in range(300)])
             assert all(page == pages[0] and len(page.rows) == 10 for page in pages)
-            assert scans(app) <= 4  # two that were cold, and one for all others
+            assert scans(app) <= 4
             again = [await scan(app) for _ in range(100)]
             assert again == pages[:100]
             assert scans(app) <= 4 + 100 // 10  # fetched ahead now and then
@@ -75,7 +86,7 @@ def test_a_range_that_everybody_reads_is_scanned_once_for_all() -> None:
 
 def test_ranges_that_differ_in_anything_are_each_scanned() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 20)
             for _ in range(5):
                 page = await scan(app)
@@ -103,7 +114,7 @@ def test_ranges_that_differ_in_anything_are_each_scanned() -> None:
 @pytest.mark.parametrize("way", ["write", "write_if", "remove", "expire"])
 def test_who_has_written_reads_the_range_as_it_wrote_it(way: str) -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 2)
             for _ in range(6):
                 assert first_value(await scan(app)) == b"v"
@@ -169,7 +180,7 @@ def test_a_strong_read_passes_by() -> None:
 
 def test_a_range_without_rows_is_kept_too_and_so_is_one_whose_rows_expire() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 1)
             nothing = KeyRange(begin=b"x", rows_max=5)
             for _ in range(20):
@@ -188,8 +199,8 @@ def test_a_range_without_rows_is_kept_too_and_so_is_one_whose_rows_expire() -> N
 def test_a_range_that_ended_early_for_one_caller_is_kept_for_nobody() -> None:
     async def story() -> None:
         flags = ["--engine", "faulty+memory:?slots=64&work_ms=1", "--chunk-ru", "4"]
-        flags += ["--quota-ru", "60", "--epoch-ms", "60000", *HOT]
-        async with dispatcher(*flags) as app:
+        flags += ["--quota-ru", "60", "--epoch-ms", "60000"]
+        async with hot_dispatcher(*flags) as app:
             app.quotas.set_quotas({"rich": 1_000_000})
             rich = CallContext(Identity("rich", (), {ANY_TABLE: EVERY_TABLE_GRANT}))
             for first in range(0, 1_500, 500):
@@ -207,7 +218,7 @@ def test_a_range_that_ended_early_for_one_caller_is_kept_for_nobody() -> None:
 
 def test_a_multi_get_of_one_partition_is_read_once_for_all() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 20)
             found = await asyncio.gather(*[each(app, 3, 1, 2, 99) for _ in range(300)])
             values = [None if row is None else row.sort for row in found[0]]
@@ -225,7 +236,7 @@ def test_a_hot_multi_get_is_never_torn() -> None:
     """Both rows are always written together, and always read with the same value."""
 
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             done = asyncio.Event()
             torn: list[Sequence[Row | None]] = []
             reads = 0
@@ -261,7 +272,7 @@ def test_a_hot_multi_get_is_never_torn() -> None:
 
 def test_long_bounds_and_many_places_have_a_key_too() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
+        async with hot_dispatcher(*SLOW) as app:
             await fill(app, 200)
             wide = KeyRange(begin=b"\x00" * 200, end=b"\xff" * 240, rows_max=5)
             wider = wide._replace(end=b"\xff" * 239)
@@ -277,50 +288,65 @@ def test_long_bounds_and_many_places_have_a_key_too() -> None:
     asyncio.run(story())
 
 
-def test_what_is_hot_only_in_sum_is_found_by_all_and_what_is_cold_in_sum_by_nobody() -> None:
-    """Each of four dispatchers is asked for a quarter of what makes a key or a range hot."""
+def test_crowd_on_popular_keys_is_answered_by_a_busy_dispatcher() -> None:
+    """20 keys are read 20 times each, by an engine of two workers that needs 5 ms a read."""
 
-    def fleet() -> list[HotReads]:
-        settings = ShieldSettings(hot_min=24, hot_permille=0)
-        return [HotReads(settings, SeededChance(seed)) for seed in range(4)]
+    async def story() -> None:
+        flags = ["--engine", "faulty+memory:?slots=2&work_ms=5", "--slots", "2"]
+        flags += ["--quota-ru", "1000000", "--deadline-ms", "60000"]
+        async with dispatcher(*flags) as app:
+            await fill(app, 20)
 
-    def ask(node: HotReads, times: int) -> tuple[int, int]:
-        key = node.keys.key("t", b"p", b"s")
-        question = node.ranges.of_range("t", b"p", TEN)
-        for _ in range(times):
-            state, range_state = node.keys.look(key, 0)[0], node.ranges.look(question, 0)[0]
-        return state, range_state
+            async def get(key: int) -> None:
+                row = app.dispatcher.get("t", b"p", b"%05d" % key, CALL)
+                if isinstance(row, Awaitable):
+                    row = await row
+                assert row is not None
 
-    def exchange(nodes: list[HotReads]) -> None:
-        reports = [node.report(len(nodes)) for node in nodes]
-        for node in nodes:
-            sums: Counter[str] = Counter()
-            for told, by in zip(reports, nodes, strict=True):
-                if by is not node:
-                    sums.update(told)
-            node.heed([sums], 0)
+            before = gets(app)
+            await asyncio.gather(*[get(key) for key in range(20)])
+            assert gets(app) == before + 20, "an idle engine answers each"
+            for _ in range(20):
+                await asyncio.gather(*[get(key) for key in range(20)])
+            assert gets(app) < before + 300
+            assert app.hot is not None
+            assert app.hot.stats().hot.served + app.hot.stats().flights.joined > 100
 
-    near = fleet()
-    assert {ask(node, 6) for node in near} == {(COLD, COLD)}
-    exchange(near)
-    assert {ask(node, 1) for node in near} == {(MISS, MISS)}
-
-    alone = fleet()  # without the others' reports it stays cold
-    assert {ask(node, 7) for node in alone} == {(COLD, COLD)}
-
-    cold = fleet()
-    assert {ask(node, 5) for node in cold} == {(COLD, COLD)}
-    exchange(cold)
-    assert {ask(node, 1) for node in cold} == {(COLD, COLD)}
+    asyncio.run(story())
 
 
-def test_a_report_of_endless_keys_is_bounded_and_does_not_hide_the_key_that_is_nearly_hot() -> None:
-    node = HotReads(ShieldSettings(hot_min=24, hot_permille=0), SeededChance(1))
-    near = node.keys.key("t", b"p", b"near")
-    for number in range(20_000):
-        node.keys.look(node.keys.key("t", b"p", b"%d" % number), 0)
-        if number % 1_500 == 0:
-            node.keys.look(near, 0)
-    report = node.report(4)
-    assert set(report) == {NEAR_MARK + near}
-    assert node.heed([{"~": 5, "[": 7, "~[": 1, "no key": 99, "~t:9:p": 50}], 0) == 0
+def test_hot_read_of_engine_that_answers_at_once_makes_no_task() -> None:
+    async def story() -> None:
+        async with hot_dispatcher("--engine", "memory:", "--quota-ru", "1000000") as app:
+            await fill(app, 1)
+            rows = [app.dispatcher.get("t", b"p", b"00000", CALL) for _ in range(3)]
+            assert [row.value for row in rows if isinstance(row, Row)] == [b"v"] * 3
+            assert gets(app) == 1, "the first is kept for the others"
+            assert [place.forwarded for place in app.hot_board(1)] == [1]
+            await put(app, b"new")
+            row = app.dispatcher.get("t", b"p", b"00000", CALL)
+            assert isinstance(row, Row)
+            assert row.value == b"new"
+
+    asyncio.run(story())
+
+
+def test_old_answer_stands_in_when_engine_that_answers_at_once_fails() -> None:
+    async def story() -> None:
+        async with hot_dispatcher("--engine", "memory:", "--quota-ru", "1000000") as app:
+            await fill(app, 2)
+            assert app.hot is not None
+            app.hot.replace(ShieldSettings(saved_min=0.0, ttl_us=1, negative_ttl_us=1))
+            assert isinstance(app.dispatcher.get("t", b"p", b"00000", CALL), Row)
+
+            def fail(*_: object) -> None:
+                raise Unavailable("the engine", "it fell over")
+
+            app.engine.read = fail  # type: ignore[method-assign, assignment]
+            row = app.dispatcher.get("t", b"p", b"00000", CALL)
+            assert isinstance(row, Row)
+            with pytest.raises(Unavailable):
+                app.dispatcher.get("t", b"p", b"00001", CALL)
+            assert app.hot.stats().stale_served == 1
+
+    asyncio.run(story())

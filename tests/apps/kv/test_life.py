@@ -16,16 +16,16 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.cli import main
 from sluicegate.service.settings import fields_of
 from sluicegate.wire.resp import command
-from tests.apps.kv.process import CALM, KvProcess, access_file, token_of
+from tests.apps.kv.process import KvProcess, access_file, token_of
 
 MIB = 1 << 20
 PLENTY = ("--quota-ru", "100000000")
 
 
 def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kv", "--places", "7", "--print-config"]) == 0
+    assert main(["kv", "--slots", "7", "--print-config"]) == 0
     output = capsys.readouterr().out
-    assert 'places = "7" ' in output
+    assert 'slots = "7" ' in output
     names = [field.name for field in fields_of(KvSettings) if field.name != "token"]
     assert all(f"{name} = " in output for name in names)
 
@@ -41,7 +41,6 @@ def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str])
         (["--engine", "foo:bar"], "give one of memory:"),
         (["--listen", "0.0.0.0:0"], "others can reach it"),
         (["--workers", "2"], "workers share quotas by a store"),
-        (["--places", "4", "--shard-places", "5"], "at most what all have, 4"),
         (["--weights", "/nowhere"], "it cannot be read"),
         (["backup", "x", "--url", "here"], "write it as http://"),
         (["top", "--every", "0"], "give seconds from 0.1"),
@@ -66,7 +65,7 @@ def test_a_wrong_word_is_told_with_what_would_be_right(
 
 
 def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
-    with KvProcess(tmp_path, "--engine", "memory:", *PLENTY, *CALM) as kv:
+    with KvProcess(tmp_path, "--engine", "memory:", *PLENTY) as kv:
         client = kv.redis()
         for number in range(20):
             client.set(f"big:{number}", b"x" * MIB)

@@ -32,7 +32,7 @@ def test_who_is_taken_out_of_the_access_file_has_nothing_more_on_any_open_connec
             for name in ("ann", "bob", "carl")
         )
         bearer = f"Bearer {token_of('bob')}"
-        page = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=5)
+        page = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=60)
         channel = grpc.insecure_channel(f"127.0.0.1:{kv.port}")
         stub = key_values_pb2_grpc.KeyValuesStub(channel)
 
@@ -44,7 +44,7 @@ def test_who_is_taken_out_of_the_access_file_has_nothing_more_on_any_open_connec
 
         def by_grpc() -> Any:
             request = key_values_pb2.GetRequest(table="t", partition=b"1")
-            return stub.Get(request, metadata=(("authorization", bearer),), timeout=5)
+            return stub.Get(request, metadata=(("authorization", bearer),), timeout=60)
 
         for client in (ann, bob, carl):
             assert client.set("t:1", "a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -18,16 +19,24 @@ from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.engines.child import until
 
 DEPTH = 100
-ROUNDS_MAX = 300
+ROUNDS_MAX = 10
+RULES = "version: 1\ncallers: {quotas: {hammer: 1/s}}\n"
 SLOWED = "sluicegate-slowed-ms"
 TABLES = 'tables = { "*" = ["read", "write"] }'
 PATH = "/v1/tables/homes/rows/1"
 
 
+class ImpatientKv(KvProcess):
+    """One that slows after few refusals."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.apps.kv.impatient", self.app]
+
+
 def is_slowed_over_http(port: int, token: str) -> bool:
     """Whether who asks on by pipelined requests is told of a delay."""
     ask = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for _ in range(ROUNDS_MAX):
             connection.sendall(ask.encode() * DEPTH)
             replies = b""
@@ -46,7 +55,7 @@ def is_slowed_over_grpc(port: int, token: str) -> bool:
     with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         get: Any = channel.unary_unary("/sluicegate.v1.KeyValues/Get")
         for _ in range(ROUNDS_MAX):
-            calls = [get.future(message, metadata=metadata, timeout=30) for _ in range(DEPTH)]
+            calls = [get.future(message, metadata=metadata, timeout=60) for _ in range(DEPTH)]
             if any(SLOWED in dict(call.trailing_metadata() or ()) for call in calls):
                 return True
     return False
@@ -57,8 +66,10 @@ def test_who_asks_on_though_its_quota_is_spent_is_slowed_and_counted_and_no_othe
     tmp_path: Path, is_slowed: Callable[[int, str], bool]
 ) -> None:
     access = access_file(tmp_path, {"hammer": TABLES, "good": TABLES})
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
     flags = ["--engine", "memory:", "--quota-ru", "20", "--access", access, "--metrics-open", "on"]
-    with KvProcess(tmp_path, *flags) as kv:
+    with ImpatientKv(tmp_path, *flags, "--rules", str(rules)) as kv:
         assert slowed_total(kv) == 0
         # Who hangs up as soon as it is told may be gone before its connection is put off.
         until(

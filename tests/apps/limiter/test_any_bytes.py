@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.protos import rate_limiter_pb2
 from tests.apps.limiter.process import LimiterProcess, rules_file
-from tests.engines.child import until
+from tests.engines.child import run_to_end, until
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -130,7 +130,7 @@ class Asker:
         self.check_call: Call = channel.unary_unary(CHECK)
 
     def mesh(self, *entries: tuple[bytes, bytes]) -> rls_pb2.RateLimitResponse:
-        answer = self.mesh_call(mesh_request(entries), timeout=10)
+        answer = self.mesh_call(mesh_request(entries), timeout=60)
         return rls_pb2.RateLimitResponse.FromString(answer)
 
     def code(self, *entries: tuple[bytes, bytes]) -> int:
@@ -138,7 +138,7 @@ class Asker:
 
     def check(self, user: bytes, path: bytes, headers: bytes = b"") -> bool:
         request = field(1, user) + field(2, path) + headers
-        answer = self.check_call(request, timeout=10)
+        answer = self.check_call(request, timeout=60)
         return rate_limiter_pb2.RateLimitResponse.FromString(answer).allowed
 
 
@@ -237,7 +237,7 @@ def test_what_a_proxy_passes_on_of_its_clients_trace_is_no_way_past_the_limit(
     state = (("tracestate", "a=" + "~" * size),)
     codes = [
         rls_pb2.RateLimitResponse.FromString(
-            asker.mesh_call(request, timeout=10, metadata=state)
+            asker.mesh_call(request, timeout=60, metadata=state)
         ).overall_code
         for _ in range(3)
     ]
@@ -352,11 +352,7 @@ def test_a_dead_letter_keeps_such_a_user(tmp_path: Path, redis_server: RedisServ
             until(lambda: process.metric("sluicegate_dead_letters_written_total") >= 1, "it")
         finally:
             redis_server.resume()
-    told = subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", "dlq", "show", f"files:{letters}", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    told = run_to_end(
+        [sys.executable, "-m", "sluicegate.cli", "dlq", "show", f"files:{letters}", "--json"]
     )
     assert "lost \\\\xff\\n" in told.stdout

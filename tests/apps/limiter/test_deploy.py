@@ -33,7 +33,7 @@ class Client:
     """Asks Envoy over one connection."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def close(self) -> None:
         self._connection.close()

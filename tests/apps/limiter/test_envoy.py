@@ -155,6 +155,7 @@ def test_envoys_own_health_check_finds_it_well(
     assert proxy.stat("limiter.health_check.failure") == 0
 
 
+@pytest.mark.prove
 def test_every_answer_comes_within_envoys_20_ms_under_load(
     tmp_path: Path, service: Service, front: tuple[EnvoyProxy, LimiterProcess]
 ) -> None:

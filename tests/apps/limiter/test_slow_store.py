@@ -69,6 +69,36 @@ def test_dead_redis_costs_no_more_than_ceiling(tmp_path: Path, redis_server: Red
         assert degraded(limiter) == 30
         _, state = limiter.ask("/v1/state")
         assert state["store_watch"]["timeout_us"] <= 150_000
+        until(lambda: limiter.metric("sluicegate_store_health", state="down") == 1, "it is down")
+
+
+@pytest.mark.engine
+def test_redis_beyond_ceiling_is_slow_and_not_down(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """Answers after 400 ms come too late for every time-out."""
+    with (
+        SlowPath(redis_server.port) as path,
+        LimiterProcess(
+            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url, "--shed", "off"
+        ) as limiter,
+    ):
+        assert limiter.check("ann")["allowed"]
+        path.delay_ms = (400, 401)
+        until(
+            lambda: (
+                limiter.check("ann") and limiter.metric("sluicegate_store_health", state="slow")
+            ),
+            "the store to be slow",
+        )
+        _, state = limiter.ask("/v1/state")
+        assert state["store_watch"]["health"] == "slow"
+        assert state["store_watch"]["trip_us"] > 20_000
+        path.delay_ms = (0, 1)
+        until(
+            lambda: limiter.check("ann") and limiter.metric("sluicegate_store_health", state="ok"),
+            "the store to be well",
+        )
 
 
 @pytest.mark.engine

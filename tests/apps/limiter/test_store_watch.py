@@ -99,3 +99,54 @@ def test_late_answers_and_longest_timeout_are_metrics() -> None:
     assert values["sluicegate_store_late_answers"] == 2
     assert values["sluicegate_store_timeout_seconds"] == CEILING_US / 1e6
     assert watch.state()["late"] == 2
+
+
+class Store:
+    """A store behind two paths, seen once a second."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.paths = [PathTimeout(), PathTimeout(5_000)]
+        self.failed = 0
+        self.watch = LimiterStoreWatch(
+            paths=lambda: self.paths, clock=self.clock.now_us, failures=lambda: self.failed
+        )
+
+    def second(self, *trips_us: int, late: int = 0, failed: int = 0) -> str:
+        for trip_us in trips_us:
+            self.paths[1].observe(trip_us, late, self.clock.now_us())
+        self.failed += failed
+        self.clock.advance(s=1)
+        self.watch.tick()
+        return self.watch.health
+
+
+def test_late_answers_make_store_slow_until_none_came_for_a_while() -> None:
+    store = Store()
+    assert store.second(1_000, 1_000) == "ok"
+    assert store.second(*[240_000] * 60, late=1, failed=60) == "slow"
+    assert store.second(failed=60) == "slow"  # while the breaker keeps calls from it
+    assert store.watch.state()["trip_us"] == pytest.approx(240_000, rel=0.01)
+    values = {
+        (one.name, *(value for _, value in sample.labels)): sample.value
+        for one in store.watch.metrics()
+        for sample in one.samples
+    }
+    assert values["sluicegate_store_health", "slow"] == 1
+    assert values["sluicegate_store_health", "down"] == 0
+    assert values["sluicegate_store_answer_seconds",] == pytest.approx(0.24, rel=0.01)
+    assert [store.second(900, failed=0) for _ in range(5)][-1] == "ok"
+
+
+def test_failures_without_answers_make_store_down() -> None:
+    store = Store()
+    assert store.second(900) == "ok"
+    assert store.second(failed=3) == "down"
+    assert store.second() == "down"  # without calls
+    assert store.second(900) == "ok"
+
+
+def test_slow_store_that_dies_is_down() -> None:
+    store = Store()
+    assert store.second(240_000, late=1, failed=1) == "slow"
+    assert [store.second(failed=5) for _ in range(5)] == ["slow"] * 4 + ["down"]

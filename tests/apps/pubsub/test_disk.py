@@ -89,7 +89,7 @@ def test_a_full_disk_refuses_and_loses_nothing_that_was_accepted(
             # What was refused was shown to nobody.
             assert [one[0] for one in reader.take(len(accepted))] == list(accepted.values())
         server.signal(signal.SIGKILL)
-        server.child.wait(30)
+        server.child.wait(60)
     with PubSubProcess(tmp_path, *flags) as server:
         kept = {one["position"]: one["data"][0] for one in server.history("news")["messages"]}
         assert kept == accepted
@@ -120,7 +120,7 @@ def test_a_slow_disk_delays_what_is_published_and_nothing_else(tmp_path: Path) -
         assert report.peak_bytes < 10 * count * len(text)
         assert [one[0] for one in reader.take(count)] == list(range(count))
         server.signal(signal.SIGKILL)
-        server.child.wait(30)
+        server.child.wait(60)
     with PubSubProcess(tmp_path, *UNLIMITED) as again:
         assert [one["position"] for one in again.history("news")["messages"]] == positions
 

@@ -374,7 +374,7 @@ def test_a_service_that_ends_says_goodbye(tmp_path: Path) -> None:
             client.next()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1001
-        assert server.child.wait(30) == 0
+        assert server.child.wait(60) == 0
 
 
 def test_streams_and_sockets_share_the_number_of_subscribers(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_what_was_accepted_survives_the_process(tmp_path: Path, how: signal.Sign
             list(publishers.map(lambda n: server.accept("news", n), range(100)))
         before = server.history("news")["messages"]
         server.signal(how)
-        server.child.wait(30)
+        server.child.wait(60)
     with PubSubProcess(tmp_path, *UNLIMITED) as server:
         assert server.history("news")["messages"] == before
         with Subscriber(server, "news", after=before[49]["position"]) as subscriber:
@@ -324,7 +324,7 @@ def test_numbers_and_texts_that_json_cannot_write_never_reach_the_history(tmp_pa
 
 
 def _ask_raw(server: PubSubProcess, path: str, body: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
         return connection.getresponse().status

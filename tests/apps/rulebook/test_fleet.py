@@ -80,7 +80,7 @@ def test_a_limiter_starts_from_its_disk_when_everything_else_is_gone(book: Book)
     with LimiterProcess(book.folder, *following(book, "--node", "n1")) as again:
         assert admitted(again, "ann") == 5
     with LimiterProcess(book.folder, *following(book, "--node", "n2"), wait=False) as other:
-        assert other.child.wait(20) == 1
+        assert other.child.wait(60) == 1
         assert "unavailable" in other.log.read_text()
 
 
@@ -90,7 +90,7 @@ def test_a_key_that_is_not_trusted_is_not_followed(book: Book, tmp_path: Path) -
     flags = following(book, "--node", "n1")
     flags[3] = f"{other.folder}/keys/signing.pub.pem"
     with LimiterProcess(book.folder, *flags, wait=False) as one:
-        assert one.child.wait(20) == 1
+        assert one.child.wait(60) == 1
         assert "not trusted" in one.log.read_text()
 
 
@@ -169,7 +169,7 @@ def server(book: Book, *flags: str) -> Iterator[tuple[str, Child]]:
     finally:
         if child.exit_code is None:
             os.kill(child.pid, signal.SIGTERM)
-        child.wait(15)
+        child.wait(60)
         child.stop()
 
 
@@ -229,7 +229,7 @@ def test_the_same_commands_ask_a_server(book: Book, monkeypatch: pytest.MonkeyPa
         assert code == 1
         assert "token" in err
         os.kill(child.pid, signal.SIGTERM)
-        assert child.wait(15) == 0
+        assert child.wait(60) == 0
 
 
 def test_a_server_lets_nobody_set_more_than_their_grants_allow(

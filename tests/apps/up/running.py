@@ -47,10 +47,11 @@ def has_ended(pid: int) -> bool:
 class Up:
     """One running `sluicegate up`; use it in a `with`."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, keyboard: int = subprocess.DEVNULL) -> None:
+        """`keyboard` is the descriptor of its standard input."""
         self.process = subprocess.Popen(
             [*COMMAND, "up", "--free-ports", *flags],
-            stdin=subprocess.DEVNULL,
+            stdin=keyboard,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

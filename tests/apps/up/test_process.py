@@ -35,7 +35,7 @@ def run(*arguments: str, script: str | None = None) -> subprocess.CompletedProce
 
 
 def ask(port: int, path: str) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
@@ -44,8 +44,11 @@ def ask(port: int, path: str) -> str:
 
 
 @needs_proc
-def test_every_service_that_is_installed_is_there_and_busy_and_ends_with_it() -> None:
-    with Up() as up:
+def test_services_are_busy_pause_at_enter_and_end_together() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, Up(keyboard=theirs) as up:
+        os.close(theirs)
+        assert any("Enter pauses the load" in line for line in up.lines)
         services = {name: port for name, port in up.ports.items() if name != "console"}
         expected = {"limiter", "kv", "pubsub"} | ({"images"} if find_spec("pyvips") else set())
         assert set(services) == expected
@@ -56,6 +59,11 @@ def test_every_service_that_is_installed_is_there_and_busy_and_ends_with_it() ->
         up.line(" s  all is calm | CALM: All is calm: ")  # the scene, and what `top` says of it
         children = up.children()
         assert len(children) == len(services) + 3  # the console, the load, the overview
+        keyboard.write(b"\n")
+        up.line("paused; Enter goes on | CALM: All is calm: nobody asks.")
+        keyboard.write(b"\n")
+        up.line("all is calm | CALM: All is calm: nobody asks.")
+        up.line("/s admitted")
         assert up.end() < END_S_MAX
         assert (up.process.returncode, up.errors()) == (0, "")
         assert all(has_ended(child) for child in children)
@@ -93,37 +101,6 @@ def test_it_ends_by_itself_after_the_time_it_was_given() -> None:
     wrong = run("up", "--for", "never")
     assert wrong.returncode == 2
     assert wrong.stderr == "sluicegate: --for: 'never' cannot be used; give seconds, more than 0\n"
-
-
-def test_enter_pauses_the_load_and_lets_it_go_on() -> None:
-    ours, theirs = pty.openpty()
-    command = [*COMMAND, "up", "--free-ports"]
-    with (
-        os.fdopen(ours, "wb", buffering=0) as keyboard,
-        subprocess.Popen(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stderr is not None
-        lines = iter(process.stdout)
-        assert "Enter pauses the load" in next(lines)
-
-        def wait_for(part: str) -> None:
-            assert any(part in line for line in lines), f"it ended without {part!r}"
-
-        try:
-            wait_for("all is calm | ")
-            keyboard.write(b"\n")
-            wait_for("paused; Enter goes on | CALM: All is calm: nobody asks.")
-            keyboard.write(b"\n")
-            wait_for("all is calm | CALM: All is calm: nobody asks.")
-            wait_for("/s admitted")
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
-        assert process.stderr.read() == ""
-    os.close(theirs)
 
 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_complaint() -> None:

@@ -36,9 +36,9 @@ def serve(methods: Methods) -> Iterator[int]:
         return server, await server.start("127.0.0.1:0")
 
     try:
-        server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
         yield port
-        asyncio.run_coroutine_threadsafe(server.drain(0), loop).result(30)
+        asyncio.run_coroutine_threadsafe(server.drain(0), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

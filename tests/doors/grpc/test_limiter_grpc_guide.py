@@ -31,7 +31,7 @@ def test_the_code_of_the_page_runs_against_a_server() -> None:
         for number, block in enumerate(blocks, 1):
             code = block.replace("127.0.0.1:7070", f"127.0.0.1:{port}")
             # No caller's patience: a busy machine is not what is tested.
-            code = code.replace("timeout=0.2)", "timeout=30)")
+            code = code.replace("timeout=0.2)", "timeout=60)")
             exec(compile(code, f"{PAGE.name}, block {number}", "exec"), namespace)
 
 

@@ -260,6 +260,6 @@ async def running_door(
     async with Listener([address], {Language.HTTP1: door}, settings=bounds, tls=tls) as listening:
         yield RunningDoor(listening, door, serves)
     # What was cut off is told so in the loop's next turns.
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while door.under_way:
             await asyncio.sleep(0.005)

@@ -118,12 +118,12 @@ def served(make: Any) -> Iterator[int]:
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     if failed:
         raise failed[0]
     try:
         yield port[0]
     finally:
         ends[0]()
-        thread.join(10)
+        thread.join(60)
     assert not failed, failed

@@ -130,7 +130,7 @@ def test_redis_benchmark_is_answered_as_often_as_it_asks(port: int) -> None:
 
 
 def test_a_line_typed_by_hand_and_a_half_closed_socket(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as typed:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as typed:
         typed.sendall(b"ping\r\nsg.check ann /a\r\n")
         typed.shutdown(socket.SHUT_WR)
         got = b""

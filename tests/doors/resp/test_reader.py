@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.resp import (
     CommandReader,
+    OversizedCommand,
     SimpleString,
     WireError,
     command,
@@ -215,3 +216,64 @@ def test_a_number_is_digits_and_a_sign_at_most() -> None:
     for text in [*wrong, b"9" * 19 + b"x", b"9" * 18 + b"x", b"1" * 17 + b"\xb2\xb2"]:
         with pytest.raises(ValueError, match="64 bits"):
             whole_number(text)
+
+
+LONG_PARTS = command("MSET", *["x"] * 100)  # 101 of 64
+LONG_WORD = command("SET", "k", b"\r\n*1\r\n" * 400)  # 2,400 bytes of 1,024
+LONG_COMMAND = command("MSET", *["x" * 1_000] * 5, "y")  # 5,005 bytes of 4,096
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (LONG_PARTS, "64 parts at most"),
+        (LONG_WORD, "a part of a command is 1024 bytes at most"),
+        (LONG_COMMAND, "a command is 4096 bytes at most"),
+    ],
+)
+@pytest.mark.parametrize("piece", [1, 7, 1_000, 1 << 20])
+def test_oversized_command_is_skipped_and_next_is_read(sent: bytes, why: str, piece: int) -> None:
+    ours = reader()
+    ours.skips = True
+    got: list[object] = []
+    stream = command("PING") + sent + command("ECHO", "a") + sent + command("PING")
+    kept = 0
+    for start in range(0, len(stream), piece):
+        ours.feed(stream[start : start + piece])
+        while True:
+            try:
+                parts = ours.gets()
+            except OversizedCommand as error:
+                got.append(str(error))
+                continue
+            if parts is None:
+                break
+            got.append(parts)
+        kept = max(kept, ours.held_bytes)
+    assert [one for one in got if not isinstance(one, str)] == [
+        [b"PING"],
+        [b"ECHO", b"a"],
+        [b"PING"],
+    ]
+    assert [type(one) for one in got] == [list, str, list, str, list]
+    assert all(why in one for one in got if isinstance(one, str))
+    assert not ours.partial
+    if piece < 10:
+        assert kept <= 4_096 + 100
+
+
+def test_unending_oversized_command_holds_nothing() -> None:
+    ours = reader()
+    ours.skips = True
+    ours.feed(b"*3\r\n$3\r\nSET\r\n$500000000\r\n")
+    for _ in range(100):
+        ours.feed(b"x" * 1_000)
+        assert ours.gets() is None
+        assert (ours.held_bytes, ours.partial) == (0, True)
+    for beyond in (b"*1048577\r\n", b"*1\r\n$536870913\r\n"):
+        ours = reader()
+        ours.skips = True
+        ours.feed(beyond)
+        with pytest.raises(WireError) as caught:
+            ours.gets()
+        assert not isinstance(caught.value, OversizedCommand)

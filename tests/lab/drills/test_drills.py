@@ -231,8 +231,8 @@ def test_the_policy_notices_five_hot_keys_within_50_ms_and_takes_longer_where_it
     delays_ms = [hot_key.policy_detection_ms(seed) for seed in range(3)]
     assert max(delays_ms) <= hot_key.DETECTED_MS
     assert delays_ms == [hot_key.policy_detection_ms(seed) for seed in range(3)]
-    assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=2_000)) > hot_key.DETECTED_MS
-    assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=1 << 30)) == inf
+    assert hot_key.policy_detection_ms(0, HotKeySettings(saved_min=2_000.0)) > hot_key.DETECTED_MS
+    assert hot_key.policy_detection_ms(0, HotKeySettings(saved_min=1e9)) == inf
 
 
 def test_each_caller_of_the_shares_is_skewed_and_turns_away_from_who_is_killed() -> None:

@@ -28,7 +28,7 @@ from sluicegate.lab.drills import (
     shard,
     shares,
 )
-from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, wait_s
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
 from sluicegate.lab.drills.drill import (
     COSTS_UNLEARNED,
     GENERATION_ONE,
@@ -39,6 +39,7 @@ from sluicegate.lab.drills.drill import (
     DrillSetting,
 )
 from sluicegate.wire.resp import command
+from tests.engines.child import PATIENCE_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
 
@@ -174,27 +175,30 @@ def test_an_error_that_is_no_refusal_ends_a_preparation() -> None:
 
 def test_ctrl_c_ends_a_drill_and_all_that_it_started(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sluicegate.cli", "lab", "drill", "overload"]
-    before = _dispatchers()
     drill = subprocess.Popen(
         [*words, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        for _ in range(200):
-            if _dispatchers() - before:
-                break
-            wait_s(0.05)
-        mine = _dispatchers() - before
-        assert mine
+        mine = until(lambda: _dispatchers(drill.pid), "a dispatcher")
         drill.send_signal(signal.SIGINT)
-        assert drill.wait(20) == 130
+        assert drill.wait(PATIENCE_S) == 130
     finally:
         drill.kill()
         drill.wait()
-    assert not mine & _dispatchers()
+    until(lambda: all(_parent_of(pid) is None for pid in mine), "the end of the dispatchers")
 
 
-def _dispatchers() -> set[int]:
-    """Processes of this machine that are a drill's dispatchers."""
+def _parent_of(pid: int) -> int | None:
+    """The parent of a process, or None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[1])
+
+
+def _dispatchers(drill: int) -> set[int]:
+    """The dispatchers that a drill has started."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -202,6 +206,7 @@ def _dispatchers() -> set[int]:
                 line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"sluicegate-drill-" in line and b"\0kv\0" in line:
+            of_drill = b"sluicegate-drill-" in line and b"\0kv\0" in line
+            if of_drill and _parent_of(int(entry.name)) == drill:
                 found.add(int(entry.name))
     return found

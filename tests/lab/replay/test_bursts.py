@@ -45,6 +45,7 @@ def impatient(rig: Rig, _world: World) -> Queue:
     return Queue(QueueSettings(places=rig.workers, slow_wait_us_max=1))
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("times", "served"), [(1, 0.83), (5, 0.92)])
 def test_slow_work_that_would_be_in_time_is_served_behind_a_burst(
     times: int, served: float

@@ -84,7 +84,7 @@ def test_instants_and_costs_are_those_of_the_trace_and_speed_makes_them_denser()
 
 def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
     trace = generate_trace("bursts", 1)
-    survey = survey_trace(trace, rows_max=6_000)
+    survey = survey_trace(trace, rows_max=3_000)
     place = design_station(survey, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     figures = {
         name: replay_station.figures_of(

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -32,6 +31,7 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenario import FailedRun
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.text import format_time_left, join_names, slug
+from tests.engines.child import until
 from tests.lab import tiny
 
 TINY = str(Path(tiny.__file__))
@@ -409,11 +409,7 @@ def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
             assert run.wait(timeout=30) == 130
         finally:
             run.kill()
-    for _ in range(200):
-        if not any(alive(pid) for pid in children):
-            break
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in children)
+    until(lambda: not any(alive(pid) for pid in children), "the end of the children")
 
 
 def read_lines(run: subprocess.Popen[bytes], *, lines: int) -> list[bytes]:

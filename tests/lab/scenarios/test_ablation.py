@@ -22,15 +22,18 @@ def met(candidate: str, of: Tenants) -> bool:
     return run_trials(scenario, [candidate], [1]).meets_goals(candidate)
 
 
+@pytest.mark.prove
 def test_both_keep_the_reads_flat_through_a_burst() -> None:
     assert met("both", replace(rig(burst=True, slow=False), span_us=26 * SECOND))
 
 
+@pytest.mark.prove
 def test_pricing_alone_is_blind_to_a_backend_that_becomes_slow() -> None:
     slow = replace(rig(burst=False, slow=True, workers=8), span_us=33 * SECOND)
     assert not met("pricing", slow)
 
 
+@pytest.mark.prove
 def test_the_queue_alone_comes_too_late_for_a_burst_of_dear_calls() -> None:
     burst = replace(rig(burst=True, slow=False, workers=8), span_us=27 * SECOND)
     assert not met("queue", burst)

@@ -35,6 +35,7 @@ def look_aside(world, rig, fetch, fill):  # type: ignore[no-untyped-def]
     return PlainLookAside(fetch, fill)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("retries", [SMART, NAIVE])
 def test_the_cache_is_back_in_less_than_twice_the_least_time(retries: Retries) -> None:
     rig = replace(SMALL, retries=retries)
@@ -43,6 +44,7 @@ def test_the_cache_is_back_in_less_than_twice_the_least_time(retries: Retries) -
     assert figures["hits_at_end"] > 0.9 * figures["steady_hits"]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("make_path", [look_aside, without_queue])
 def test_without_a_queue_it_never_comes_back_and_the_store_works_for_nobody(
     make_path: MakeFetchPath,

@@ -54,6 +54,7 @@ def test_nothing_is_left_nobody_is_lost_and_the_store_is_asked_twice_at_most(fau
     assert numbers["answered"] >= (0.8 if fault == TIMEOUT else 1.0)
 
 
+@pytest.mark.prove
 def test_ten_thousand_wait_for_one_answer_that_fails() -> None:
     rig = FetchFaults(fault=ERROR, episodes=1, readers=10_000)
     numbers = measure(rig, play(rig, CoalescedFetch, 1))

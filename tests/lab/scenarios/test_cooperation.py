@@ -34,6 +34,7 @@ SMALL = {
 }
 
 
+@pytest.mark.prove
 def test_callers_that_hold_back_leave_the_server_its_work() -> None:
     """By answers alone twice what is answered is sent, and 0.952 is left; if told, 0.976."""
     untold, told = (
@@ -44,12 +45,14 @@ def test_callers_that_hold_back_leave_the_server_its_work() -> None:
     assert told["rejects_per_accept"] < 0.8 < untold["rejects_per_accept"] <= 1.2
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", SCENARIO.must_fail)
 def test_whoever_sends_everything_fails(name: str) -> None:
     short = {"10x": replace(SMALL["10x"], span_us=1_000 * MS, warm_us=400 * MS)}
     assert not met(SCENARIO, name, short)
 
 
+@pytest.mark.prove
 def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told() -> None:
     rig = replace(SMALL["10x"], span_us=600 * MS, warm_us=1)
     ended = play(rig, queue, client_throttle, 3)

@@ -20,10 +20,12 @@ SMALL = {
 }
 
 
+@pytest.mark.prove
 def test_the_chain_keeps_the_workers_busy_and_users_alike() -> None:
     assert met(SCENARIO, "protect", SMALL)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", SCENARIO.must_fail)
 def test_whoever_has_no_queue_or_a_fixed_order_fails(name: str) -> None:
     # With few users a fixed order is nearly fair: a level is admitted in part.

@@ -33,16 +33,19 @@ SMALL = {CASE: replace(SCENARIO.rigs[CASE], span_us=2_500 * MS, warm_us=1_500 * 
 CALM = Hops(workers=8, load=0.3, span_us=2 * SECOND, warm_us=500 * MS)
 
 
+@pytest.mark.prove
 def test_the_chain_refuses_at_the_first_hop_and_finishes_what_was_begun() -> None:
     assert met(SCENARIO, "protect", SMALL)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", SCENARIO.must_fail)
 def test_whoever_works_for_the_dead_fails(name: str) -> None:
     short = {CASE: replace(SMALL[CASE], workers=8)}
     assert not met(SCENARIO, name, short)
 
 
+@pytest.mark.prove
 def test_places_kept_until_the_answer_bound_the_lines_behind() -> None:
     """Chance makes the last hop the slowest: with places for its own part the first fed a line."""
     rig = replace(SCENARIO.rigs[CASE], span_us=12 * SECOND)
@@ -53,6 +56,7 @@ def test_places_kept_until_the_answer_bound_the_lines_behind() -> None:
     assert figures["goodput"] > 0.98
 
 
+@pytest.mark.prove
 def test_too_many_places_for_short_deadlines_leave_no_worker_idle() -> None:
     """32 places before four workers of 10 ms are a line of 80 ms that no queue sees."""
     rig = Hops(hops=("one",), workers=4, timeout_us=60 * MS, span_us=8 * SECOND, warm_us=2 * SECOND)
@@ -127,6 +131,7 @@ def test_what_a_later_hop_refuses_is_no_answer_and_its_work_is_wasted() -> None:
     assert 0 < ended.wasted_us < 20_000 * ended.refused["api"]  # the first hop's part
 
 
+@pytest.mark.prove
 def test_who_has_expired_in_the_pool_is_not_worked_for() -> None:
     rig = replace(CALM, load=3.0)
     looked, blind = (play(rig, hop, 1) for hop in (expired_only, nothing))

@@ -34,10 +34,12 @@ SMALL = {
 }
 
 
+@pytest.mark.prove
 def test_critical_is_hardly_slower_beside_bulk_than_alone() -> None:
     assert met(SCENARIO, "chain", SMALL)
 
 
+@pytest.mark.prove
 def test_what_is_written_in_six_lines_lets_critical_wait_like_bulk() -> None:
     assert not met(SCENARIO, "naive", {"shared read": SMALL["shared read"]})
 
@@ -46,6 +48,7 @@ def test_whoever_is_not_raised_waits_for_those_who_want_the_same_of_few_locks() 
     assert not met(SCENARIO, "without-raise", {"few locks": SMALL["few locks"]})
 
 
+@pytest.mark.prove
 def test_a_job_that_keeps_its_lock_keeps_critical_waiting() -> None:
     lock = SMALL["lock"]
     assert not met(SCENARIO, "without-chunks", {"lock": lock})

@@ -38,10 +38,12 @@ def met(scenario: AnyScenario, candidate: str) -> bool:
     return run_trials(scenario, [candidate], [1]).meets_goals(candidate)
 
 
+@pytest.mark.prove
 def test_ours_meets_the_goals_in_a_rig_half_as_fast() -> None:
     assert met(SMALL, "chunks")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("candidate", SCENARIO.must_fail)
 def test_who_must_fail_misses(candidate: str) -> None:
     assert not met(SMALLER, candidate)

@@ -45,6 +45,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overhead, "CLOCK", TickingClock())
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("make", [server_chain, plain_window])
 def test_the_time_around_each_request_is_what_its_clock_says(
     make: Callable[[SeededChance], Handle],
@@ -56,6 +57,7 @@ def test_the_time_around_each_request_is_what_its_clock_says(
     assert TICK_US <= figures["p50_us"] <= figures["p99_us"] < 100 * TICK_US
 
 
+@pytest.mark.prove
 def test_nothing_is_left_behind_however_many_have_passed() -> None:
     rig = Overhead(requests=10 * ROUND)
     assert play(rig, server_chain, 1).objects < 200

@@ -33,10 +33,12 @@ def unit(criticality: Criticality, caller: int, now_us: int) -> WorkUnit:
     return WorkUnit(int(criticality), caller, now_us, now_us + 500 * MS, 0)
 
 
+@pytest.mark.prove
 def test_the_chain_serves_what_matters_and_wastes_no_worker() -> None:
     assert met(SCENARIO, "protect", SMALL)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", SCENARIO.must_fail)
 def test_whoever_has_no_classes_or_no_queue_fails(name: str) -> None:
     assert not met(SCENARIO, name, SMALL)

@@ -28,6 +28,7 @@ FEW = RaceRig(episodes=400)
 NODES = NodesRig(ttl_us=DEFAULTS.ttl_us, reads_per_s=200.0, span_us=8_000_000)
 
 
+@pytest.mark.prove
 def test_no_read_is_older_than_its_own_nodes_write_in_thousands_of_races() -> None:
     run = RACES.play(shield, 7)
     assert (run.stale_own, run.stale_cached) == (0, 0)

@@ -63,6 +63,7 @@ def bucket() -> UberRun:
     return uber_run
 
 
+@pytest.mark.prove
 def test_without_the_queue_every_figure_is_missed() -> None:
     assert not met("without-queue")
 
@@ -72,10 +73,12 @@ def test_a_short_line_in_order_beats_the_four_and_refuses_who_matters() -> None:
     assert [one.goal.figure for one in results if not one.met] == ["success.payment"]
 
 
+@pytest.mark.prove
 def test_ours_beats_all_four_figures_with_a_quarter_of_the_workers() -> None:
     assert met(SCENARIO.ours)
 
 
+@pytest.mark.prove
 def test_the_reference_against_itself_gains_nothing(bucket: UberRun) -> None:
     figures = measure(SMALL_RIG, bucket)
     assert "token-bucket" in SCENARIO.must_fail

@@ -145,7 +145,7 @@ def test_a_protected_service_with_a_full_line_is_asked_once_for_each_call(send: 
         url = f"http://127.0.0.1:{port}"
         held: list[Any] = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(3)]
         try:
-            assert service.entered.acquire(timeout=10)
+            assert service.entered.acquire(timeout=60)
             while in_line(app) < 2:
                 httpx.get(f"{url}/healthz")  # a turn of the loop each
             bulk = {"x-sluicegate-criticality": "bulk"}  # the others would make room for more

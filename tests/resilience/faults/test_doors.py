@@ -159,12 +159,12 @@ def looped(faults: FaultInjector) -> Iterator[int]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     try:
         yield ports[0]
     finally:
         loops[0].call_soon_threadsafe(end[0].set)
-        thread.join(30)
+        thread.join(60)
 
 
 def ask(port: int, method: str) -> tuple[str, str, dict[str, str]]:

@@ -125,7 +125,7 @@ def test_full_queue_rejects_lower_class_with_mark_and_serves_health() -> None:
         url = f"http://127.0.0.1:{port}"
         held = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(3)]
         try:
-            assert service.entered.acquire(timeout=10)
+            assert service.entered.acquire(timeout=60)
             while in_line(app) < 2:
                 httpx.get(f"{url}/healthz")  # a turn of the loop each
             bulk = {"x-sluicegate-criticality": "bulk"}
@@ -156,7 +156,7 @@ def test_streams_that_bypass_by_the_name_of_their_endpoint_hold_no_place() -> No
         url = f"http://127.0.0.1:{port}"
         held = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(5)]
         try:
-            assert all(service.entered.acquire(timeout=10) for _ in held)
+            assert all(service.entered.acquire(timeout=60) for _ in held)
             assert httpx.get(f"{url}/other").status_code == 200
         finally:
             service.gate.set()

@@ -42,7 +42,7 @@ class Service:
 
     def wait(self) -> None:
         self.entered.release()
-        self.gate.wait(30)
+        self.gate.wait(60)
 
 
 def handlers(service: Service, later: bool) -> Any:
@@ -113,7 +113,7 @@ def threaded(service: Service, settings: Resilience = SETTINGS) -> Iterator[tupl
         try:
             yield port, door.protection
         finally:
-            server.stop(None).wait(10)
+            server.stop(None).wait(60)
 
 
 @contextlib.contextmanager
@@ -130,13 +130,13 @@ def looped(service: Service, settings: Resilience = SETTINGS) -> Iterator[tuple[
         await server.start()
         return server, port, door.protection
 
-    server, port, protection = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    server, port, protection = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
         yield port, protection
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 
@@ -195,7 +195,7 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
         hold, page = channel.unary_unary("/T/Hold"), channel.unary_unary("/T/Page")
         held = [hold.future(b"", timeout=30)]
         try:
-            assert service.entered.acquire(timeout=10)
+            assert service.entered.acquire(timeout=60)
             if serve is looped:
                 held.append(hold.future(b"", timeout=30))
                 while protection.gate.queued == 0:
@@ -223,7 +223,7 @@ def test_messages_that_wait_are_bounded_in_bytes(length: int, waiting: int) -> N
         hold = channel.unary_unary("/T/Hold")
         held = [hold.future(b"", timeout=30)]
         try:
-            assert service.entered.acquire(timeout=10)
+            assert service.entered.acquire(timeout=60)
             for _ in range(2):
                 held.append(hold.future(b"m" * length, timeout=30, metadata=BULK[: len(held) - 1]))
                 while protection.gate.queued < len(held) - 1 and not held[-1].done():

@@ -39,7 +39,7 @@ def test_what_expired_in_its_socket_while_the_loop_was_blocked_is_never_begun() 
             assert first.get(f"{url}/", headers=LONG).status_code == 200
             assert second.get(f"{url}/", headers=LONG).status_code == 200
             blocking = pool.submit(httpx.get, f"{url}/block", timeout=30)
-            assert entered.wait(10)
+            assert entered.wait(60)
             late = pool.submit(first.get, f"{url}/late", headers=SHORT)
             patient = pool.submit(second.get, f"{url}/patient", headers=LONG)
             assert late.result().status_code == 504

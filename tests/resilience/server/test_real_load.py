@@ -13,6 +13,8 @@ from tests.resilience.server.load import Answers, caller_of, send, until_ready
 from tests.resilience.server.slots_service import CAPACITY
 from tests.resilience.service_process import running
 
+pytestmark = pytest.mark.prove
+
 SPAN_S = 2.0
 TRIES_MAX = 3
 

@@ -41,7 +41,7 @@ def served(app: Any) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(60)
 
 
 @final
@@ -64,7 +64,7 @@ class Service:
         yield b"begun "
         if path == "/hold":
             self.entered.release()
-            self.gate.wait(30)
+            self.gate.wait(60)
         found = served_request()
         yield b"none" if found is None else found.criticality.name.encode()
 
@@ -84,7 +84,7 @@ def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark(
     with served(app) as url, ThreadPoolExecutor(1) as pool:
         held = pool.submit(httpx.get, f"{url}/hold", timeout=30)
         try:
-            assert service.entered.acquire(timeout=10)
+            assert service.entered.acquire(timeout=60)
             refused = httpx.get(f"{url}/other")
             assert httpx.get(f"{url}/healthz").text == "begun none"
         finally:

@@ -63,7 +63,7 @@ def test_a_reader_that_fails_is_given_back_and_another_goes_on_where_it_was() ->
         log, lambda body, at_us: announced.append((body, at_us)), record, SeededChance(1)
     )
     listener.start()
-    assert log.drained.wait(30)
+    assert log.drained.wait(60)
     listener.close(30)
     assert announced == [(b"0", 0), (b"2", 20), (b"3", 30)]
     assert log.readers == [0, 0, 2]

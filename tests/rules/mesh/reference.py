@@ -151,7 +151,9 @@ class Reference:
                 and self.counts[key] + weight > limit.allowed
                 for limit, key, weight in zip(limits, keys, weights, strict=True)
             ]
-            if any(over):
+            if self.cache and not self.cached.isdisjoint(keys):
+                takes = [0] * len(takes)
+            elif any(over):
                 takes = [take if one else 0 for take, one in zip(takes, over, strict=True)]
         was_cached = [key in self.cached for key in keys]
         statuses = [

@@ -67,7 +67,7 @@ async def sequence(
         assert as_reference(answer, resets=resets) == (over, statuses)
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(tuple(SECONDS)), STEPS)
 def test_answers_that_come_later_are_those_of_the_reference(
     tree: list[dict[str, Any]], steps: Any

@@ -112,6 +112,15 @@ def test_with_the_setting_envoys_way_spares_the_others() -> None:
     assert lefts(shop.ask(by(USER))) == [2]
 
 
+def test_stop_when_over_with_local_cache_spares_others() -> None:
+    settings = MeshSettings(semantics=ENVOY, stop_when_over=True, local_cache_max=10)
+    shop = World(SHOP, settings)
+    shop.ask(by(PATH, hits=2))
+    for _ in range(3):
+        assert overs(shop.ask(by(USER), by(PATH))) == [False, True]
+    assert lefts(shop.ask(by(USER))) == [2]
+
+
 @pytest.mark.parametrize("settings", [MeshSettings(), IN_ENVOY])
 def test_pairs_do_not_run_together(settings: MeshSettings) -> None:
     limit = "rate_limit: {unit: minute, requests_per_unit: 1}"

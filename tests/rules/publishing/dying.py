@@ -182,7 +182,7 @@ class Processes:
         with self._program:
             assert self._program.stdin is not None
             self._program.stdin.close()
-            self._program.wait(30)
+            self._program.wait(60)
 
 
 if __name__ == "__main__":

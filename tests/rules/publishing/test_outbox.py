@@ -72,7 +72,7 @@ class Deaf:
         self.answer = answer
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
-        self.inner.append(kind, body, at_us).result(30)
+        self.inner.append(kind, body, at_us).result(60)
         promise: Future[int] = Future()
         self.answer(promise)
         return promise
@@ -148,7 +148,7 @@ def test_who_cannot_write_the_log_because_another_publisher_does_lets_it_tell(
     id = world.approved(NEW)  # noqa: A001
     other = beside(world, events=Deaf(world.events, refuse_and_look))
     assert "publishing" not in other.admin.publish(id, by=BOB)["troubles"]
-    looking[0].join(10)
+    looking[0].join(60)
     check_whole(world, 2)
 
     id = world.approved({"web.yaml": rules(login=1)})  # noqa: A001

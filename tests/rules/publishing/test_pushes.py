@@ -317,7 +317,7 @@ def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone
     commit = clone.commit({"api.yaml": rules(orders=1)})
     clone.git("push", "--quiet", "origin", "HEAD:refs/heads/other")
     moved = [str(GIT), "update-ref", LIVE_REF, commit]
-    subprocess.run(moved, cwd=world.repository.path, check=True, timeout=30)
+    subprocess.run(moved, cwd=world.repository.path, check=True, timeout=60)
     admin = world.admin
     calls: list[Callable[[], object]] = [
         partial(admin.publish, id, by=BOB),

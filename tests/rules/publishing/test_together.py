@@ -45,7 +45,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     results: list[object] = [None] * len(calls)
 
     def run(place: int) -> None:
-        gate.wait(30)
+        gate.wait(60)
         try:
             results[place] = calls[place]()
         except SluicegateError as error:

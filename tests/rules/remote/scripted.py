@@ -42,7 +42,7 @@ class Scripted:
             except OSError:
                 return
             with peer:
-                peer.settimeout(10)
+                peer.settimeout(60)
                 self.requests.append(_request(peer))
                 try:
                     script(peer)
@@ -57,7 +57,7 @@ class Scripted:
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

@@ -128,7 +128,7 @@ def test_a_server_that_says_nothing_is_waited_for_as_long_as_is_set() -> None:
     ended = threading.Event()
 
     def silent(_: socket.socket) -> None:
-        ended.wait(10)
+        ended.wait(60)
 
     with scripted(*[silent] * ATTEMPTS_MAX) as here:
         with pytest.raises(Unavailable, match="timed out"):

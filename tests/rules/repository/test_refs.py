@@ -256,7 +256,7 @@ def test_a_lock_of_somebody_else_is_waited_for_and_then_told(repository: Reposit
     )
     waiting.start()
     lock.unlink()
-    waiting.join(30)
+    waiting.join(60)
     assert repository.tip(MAIN) == new
 
 
@@ -278,7 +278,7 @@ def test_how_long_a_lock_is_waited_for_is_told_by_the_clock(repository: Reposito
     waiting.join(0.2)
     assert waiting.is_alive()
     clock.advance(us=patient.settings.lock_us_max)
-    waiting.join(30)
+    waiting.join(60)
     assert len(errors) == 1
 
 
@@ -400,7 +400,7 @@ def test_while_git_holds_a_ref_we_wait_and_see_what_it_did(repository: Repositor
         waiting.start()
         holder.stdin.write("commit\n")
         holder.stdin.close()
-        waiting.join(30)
+        waiting.join(60)
     assert new in str(errors[0])
     assert repository.tip(MAIN) == new
 

@@ -244,7 +244,7 @@ def daemon(other: Repository) -> Iterator[str]:
         yield f"git://127.0.0.1:{port}/other.git"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
 
 
 @needs_git
@@ -319,7 +319,7 @@ def guarded(other: Repository) -> Iterator[Callable[[str], str]]:
         yield lambda who: f"http://{who}127.0.0.1:{server.server_port}/other.git"
     finally:
         server.shutdown()
-        thread.join(20)
+        thread.join(60)
         server.server_close()
         repo.close()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from hashlib import sha256
 from typing import Any
 
@@ -429,16 +430,13 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["version", "defaults", "limits", "x"]), anything))
 def test_random_values_are_a_book_or_bad_rules(value: dict[str, object]) -> None:
-    try:
-        WebRuleSet.of(value)
-    except BadRules as error:
-        str(error)  # can be told
+    with contextlib.suppress(BadRules):
+        assert isinstance(WebRuleSet.of(value), WebRuleSet)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.dictionaries(st.sampled_from(FIELDS), anything), min_size=1, max_size=3))
 def test_random_rules_are_a_book_or_bad_rules(rules: list[dict[str, object]]) -> None:
-    try:
-        WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(rules)}})
-    except BadRules as error:
-        str(error)  # can be told
+    limits = {f"r{at}": rule for at, rule in enumerate(rules)}
+    with contextlib.suppress(BadRules):
+        assert isinstance(WebRuleSet.of({"limits": limits}), WebRuleSet)

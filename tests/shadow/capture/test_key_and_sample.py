@@ -60,9 +60,9 @@ def test_a_key_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: i
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o440])
 def test_a_mounted_secret_may_be_the_groups_to_read(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
-    open_key(str(path))
+    key = open_key(str(path))
     path.chmod(mode)
-    read_key(str(path))
+    assert read_key(str(path)).fingerprint == key.fingerprint
 
 
 @pytest.mark.parametrize(

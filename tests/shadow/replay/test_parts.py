@@ -48,7 +48,7 @@ def book(count: int) -> dict[str, bytes]:
 
 
 def test_any_number_of_workers_makes_the_same_report_to_the_byte() -> None:
-    made = synthetic_traffic(20_000, seed=5, entities=40, mesh=2_500, refused=500, per_s=500)
+    made = synthetic_traffic(8_000, seed=5, entities=40, mesh=1_000, refused=200, per_s=500)
     judges = [
         ShadowJudge(lambda: made, JudgeSettings(pinned=["user-3"], workers=workers))
         for workers in (1, 2, 3)

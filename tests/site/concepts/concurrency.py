@@ -1,153 +1,79 @@
-"""Pictures of concurrency limits: the limit that each finds while the capacity changes."""
+"""Picture of the found limit: how many are in flight, and how long they take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
-from statistics import fmean, median
-from typing import Final, Protocol
+from statistics import median
+from typing import Final
 
-from sluicegate.kernels.aimd import Aimd
-from sluicegate.kernels.fast_limit import FastLimit
-from sluicegate.kernels.gradient2 import Gradient2
-from sluicegate.kernels.vegas import Vegas
-from tests.kernels.test_place_search import Engine
-from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
+from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
+from tests.site.concepts.panel import Axis, Drawing, Point, Sheet
 
-WORK_US: Final = 10_000
-TIMEOUT_US: Final = 40_000
-SPAN_S: Final = 120
-UPDATES: Final = 10  # a second
-CAPACITIES: Final = ((0, 20), (40, 10), (80, 20))  # from second, places
+SECOND: Final = 1_000_000
+WORKERS: Final = 8
+WORK_US: Final = 50_000  # so 160 a second
+PATIENCE_US: Final = 1_000_000
+SPAN_S: Final = 40
+STEPS: Final = ((0, 120.0), (10, 320.0), (30, 120.0))  # from second, arrivals a second
 
 
-class Limit(Protocol):
-    """What finds the number."""
-
-    limit: int
-
-    def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int: ...
-
-
-KINDS: Final[dict[str, Callable[[], Limit]]] = {
-    "AIMD": lambda: Aimd(limit_max=80, timeout_us=TIMEOUT_US),
-    "Vegas": lambda: Vegas(limit_max=80),
-    "Gradient2": lambda: Gradient2(limit_max=80),
-    "Fast limit": lambda: FastLimit(limit_max=80),
-}
-
-
-def capacity(second: float) -> int:
-    """How many are worked on at once."""
-    return next(places for since, places in reversed(CAPACITIES) if second >= since)
-
-
-def run(limit: Limit) -> tuple[list[Point], list[Point]]:
-    """The limit and the latency in milliseconds, of a backend that always has more to do."""
-    chance = Random(7)
+def found_limit() -> Drawing:
+    """A backend of eight workers, with twice its capacity from second 10 to 30."""
+    chance = Random(3)
+    found = FoundLimit()
+    at, arrivals = 0.0, []
+    while at < SPAN_S:
+        rate = next(rate for since, rate in reversed(STEPS) if at >= since)
+        at += chance.expovariate(rate)
+        arrivals.append(int(at * SECOND))
+    waiting: list[int] = []
+    backend: list[tuple[int, int, int, int]] = []  # end, sent, in flight then, window
+    free = [0] * WORKERS
+    born: dict[tuple[int, int], int] = {}
     limits: list[Point] = []
-    latencies: list[Point] = []
-    for update in range(SPAN_S * UPDATES):
-        second = update / UPDATES
-        at_work = limit.limit
-        rtt_us = WORK_US * max(1.0, at_work / capacity(second)) * chance.uniform(0.98, 1.02)
-        limits.append((second, float(at_work)))
-        latencies.append((second, rtt_us / 1_000))
-        limit.update(int(rtt_us), at_work, False, chance.random())
-    return limits, latencies
+    times: list[Point] = []
 
+    def send(born_us: int, now_us: int) -> None:
+        begins_us = max(now_us, heappop(free))
+        end_us = begins_us + round(WORK_US * chance.expovariate(1.0))
+        heappush(free, end_us)
+        heappush(backend, (end_us, now_us, len(backend) + 1, found.send()))
+        born[end_us, now_us] = born_us
 
-def _panel(sheet: Sheet, name: str, limits: list[Point], most: float) -> Panel:
-    panel = sheet.panel(name, Axis(SPAN_S, "seconds"), Axis(most))
-    places = [(float(since), float(many)) for since, many in CAPACITIES]
-    panel.steps("quiet", [*places, (SPAN_S, places[-1][1])], "capacity")
-    panel.steps("a", limits, "limit")
-    return panel
+    def end_until(now_us: int) -> None:
+        while backend and backend[0][0] <= now_us:
+            end_us, sent_us, inflight, window = heappop(backend)
+            took_us = end_us - sent_us
+            late = end_us - born.pop((end_us, sent_us)) > PATIENCE_US
+            times.append((end_us / SECOND, took_us / 1_000))
+            queued = bool(waiting)
+            found.record(window, took_us, end_us, inflight, PATIENCE_US, WORK_US, late, queued)
+            while waiting and len(backend) < found.limit:
+                first_us = waiting.pop()
+                if end_us - first_us < PATIENCE_US - WORK_US:
+                    send(first_us, end_us)
+            limits.append((end_us / SECOND, float(len(backend))))
 
-
-def _held(limits: list[Point], begin: int) -> float:
-    return fmean(limit for second, limit in limits if begin + 20 <= second < begin + 40)
-
-
-CONDITIONS: Final = (
-    "A backend works on 20 units at once, on 10 from second 40 to 80, 10 ms each; there is "
-    "always more to do, and the limit hears ten times a second."
-)
-
-
-def _one(name: str, most: float, ending: str) -> Drawing:
-    limits, latencies = run(KINDS[name]())
-    sheet = Sheet(f"{name}: the limit while the capacity halves and comes back", 150, 110)
-    _panel(sheet, "units at work", limits, most)
-    panel = sheet.panel("latency", Axis(SPAN_S, "seconds"), Axis(most, "milliseconds"))
-    panel.steps("b", latencies, "latency")
+    for now_us in arrivals:
+        end_until(now_us)
+        if len(backend) < found.limit:
+            send(now_us, now_us)
+        else:
+            waiting.append(now_us)
+    assert found.limit <= LIMIT_MAX
+    sheet = Sheet("Found limit: a backend of eight workers in an overload", 130, 130)
+    panel = sheet.panel("in flight", Axis(SPAN_S, "seconds"), Axis(200))
+    panel.band("quiet", 10, 30, "twice the capacity")
+    panel.steps("a", limits[::7], "in flight")
+    panel = sheet.panel("time at the backend", Axis(SPAN_S, "seconds"), Axis(1_300, "ms"))
+    panel.dots("b", times[::7])
+    before = median(took for second, took in times if second < 10)
+    most = max(took for second, took in times if second < 20)
+    during = median(took for second, took in times if 20 <= second < 30)
     return sheet.drawing(
-        f"{CONDITIONS} {name} holds {_held(limits, 0):.0f}, then {_held(limits, 40):.0f}, then "
-        f"{_held(limits, 80):.0f} on average{ending}."
-    )
-
-
-def aimd() -> Drawing:
-    """It grows until the timeout."""
-    return _one("AIMD", 80, ": whatever its timeout of 40 ms allows, four times the capacity")
-
-
-def vegas() -> Drawing:
-    """A small queue, and its probes."""
-    return _one("Vegas", 40, "; the dips are its probes")
-
-
-def gradient2() -> Drawing:
-    """A reserve of half as much again."""
-    return _one("Gradient2", 40, "; the dips are its probes")
-
-
-def fast_limit() -> Drawing:
-    """The least queue."""
-    return _one("Fast limit", 40, "; the dips are its probes")
-
-
-def concurrency_limit() -> Drawing:
-    """All of them."""
-    sheet = Sheet("Concurrency limits: four kernels on the same backend", 95, 95, 95, 95)
-    held: list[str] = []
-    for name, make in KINDS.items():
-        limits, _ = run(make())
-        _panel(sheet, name, limits, 80 if name == "AIMD" else 40)
-        held.append(f"{name} {_held(limits, 0):.0f} and {_held(limits, 40):.0f}")
-    return sheet.drawing(
-        f"{CONDITIONS} On average they hold, at a capacity of 20 and of 10: {', '.join(held)} "
-        "(AIMD with a timeout of 40 ms; the axes differ)."
-    )
-
-
-def place_search() -> Drawing:
-    """Eight slots behind sixty-four places: how many are tried, and what work takes."""
-    engine = Engine(8, 5_000, 3_000)
-    places: list[Point] = []
-    took: list[Point] = []
-    for tick in range(80):
-        engine.run(0.1)
-        places.append((tick / 10 + 0.1, float(engine.search.places)))
-        # By Little's law: those inside, over what is done.
-        took.append(
-            (
-                tick / 10 + 0.1,
-                engine.inflight * 1_000 / engine.done_per_s(tick / 10, tick / 10 + 0.1),
-            )
-        )
-    sheet = Sheet("Place search: an engine that can do eight at once", 120, 120)
-    panel = sheet.panel("places", Axis(8, "seconds"), Axis(70))
-    panel.bound(8, "what it can use")
-    panel.steps("a", places, "places")
-    panel = sheet.panel("time inside the engine", Axis(8, "seconds"), Axis(60, "milliseconds"))
-    panel.line("a", took, "each unit")
-    found = median(y for x, y in places if x > 4)
-    later = median(y for x, y in took if x > 4)
-    early, late = engine.done_per_s(0, 1), engine.done_per_s(4, 8)
-    return sheet.drawing(
-        "Twice what the engine can do comes. With 64 places a unit is in it for "
-        f"{took[0][1]:.0f} ms, most of that in its line; with the "
-        f"{found:.0f} that are found (the median from second 4 on) {later:.0f} ms. It does "
-        f"{early:,.0f} a second at first and {late:,.0f} at the end."
+        "Eight workers need 50 ms a request on average. 120 requests a second arrive, and 320 from "
+        "second 10 to 30; callers wait for a second. Before the overload a request takes "
+        f"{before:.0f} ms at the backend (median) and nothing is limited. The overload is noticed "
+        f"at {most:,.0f} ms; then the limit holds {during:.0f} ms."
     )

@@ -11,7 +11,6 @@ from typing import Final
 from sluicegate.kernels.burn_rate import MINUTE_US, BurnWindows, burn
 from sluicegate.kernels.count_min import CountMin, fingerprint
 from sluicegate.kernels.ewma import Ewma, PeakEwma
-from sluicegate.kernels.latency_ratio import LatencyRatio
 from sluicegate.kernels.moving_rate import MovingRate, TwoSpeedRate
 from sluicegate.kernels.p2_quantile import P2Quantile
 from sluicegate.kernels.space_saving import SpaceSaving
@@ -189,47 +188,6 @@ def ewma() -> Drawing:
         f"half-life of 2 s. The one slow call lifts the mean to {jump:.0f} ms and the peak to 70 "
         f"ms, which is below 20 ms again after {calm:.1f} s; of the step the mean has seen four "
         f"fifths after {late:.1f} s."
-    )
-
-
-def latency_ratio() -> Drawing:
-    """A backend that becomes slow, and what the baseline believes."""
-    chance = Random(12)
-    ratio = LatencyRatio()
-    span = 300
-    seen: list[Point] = []
-    baseline: list[Point] = []
-    ratios: list[Point] = []
-    stressed: list[float] = []
-    for number in range(span * 60):
-        now = number * SECOND // 60
-        second = number / 60
-        latency = chance.lognormvariate(2.3, 0.3) * (3 if 140 <= second < 220 else 1)
-        ratio.add(latency * 1_000, now)
-        if number % 12 == 0:
-            ratios.append((second, ratio.ratio(now)))
-            baseline.append((second, ratio.baseline_us() / 1_000))
-            seen.append((second, latency))
-            if ratio.stressed:
-                stressed.append(second)
-    sheet = Sheet("Latency ratio: a backend that becomes three times as slow", 130, 110)
-    panel = sheet.panel("latency", Axis(span, "seconds"), Axis(80, "milliseconds"))
-    panel.dots("quiet", seen, "each call")
-    known = [point for point in baseline if point[1] > 0]
-    panel.line("a", known, "baseline p95")
-    panel = sheet.panel(
-        "ratio",
-        Axis(span, "seconds"),
-        Axis(1.3, "", 0, [(0, "0"), (0.6, "0.6"), (0.85, "0.85"), (1, "1")]),
-    )
-    panel.band("b", stressed[0], stressed[-1], "stress")
-    panel.line("a", ratios, "ratio")
-    least = min(y for _, y in ratios)
-    return sheet.drawing(
-        "60 calls a second, three times as slow from second 140 to 220. The ratio falls to "
-        f"{least:.2f}; stress begins {stressed[0] - 140:.1f} s after the slow-down and ends "
-        f"{stressed[-1] - 220:.1f} s after its end. Meanwhile the baseline is frozen, so it never "
-        "learns that slow is normal; before second 60 too little is known."
     )
 
 

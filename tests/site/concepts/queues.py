@@ -9,11 +9,10 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
-from sluicegate.kernels.burst_allowance import BurstAllowance
 from sluicegate.kernels.codel import Codel
+from sluicegate.kernels.fair_queue import FairQueue, Waiting
 from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
 from sluicegate.kernels.utilization_shed import UtilizationShed
-from sluicegate.kernels.weighted_queue import QueueClass, WeightedQueue
 from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
 
 SECOND: Final = 1_000_000
@@ -44,12 +43,10 @@ class Served:
         queue: AdaptiveLifo[int],
         *,
         drop: Callable[[int, int], bool] | None = None,
-        allowance: BurstAllowance | None = None,
         patience_us: int = PATIENCE_US,
     ) -> None:
         self.waits: list[Point] = []  # second, milliseconds
         self.ends: list[int] = []
-        self.allowances: list[Point] = []
         self.refused = 0
         self._queue = queue
         self._drop = drop
@@ -60,16 +57,9 @@ class Served:
                 now = self._busy[0]
                 self.ends.append(heappop(self._busy))
                 self._start(now, lost)
-            if allowance is not None:
-                if allowance.counts:
-                    allowance.record_arrival(WORK_US / PLACES, at)
-                self.allowances.append((at / SECOND, allowance.us / 1_000))
-            wait_us = patience_us + (0 if allowance is None else allowance.us)
-            queue.push(at, wait_us, at, lost)
+            queue.push(at, patience_us, at, lost)
             self._start(at, lost)
             self.refused += len(lost)
-            if lost and allowance is not None:
-                allowance.record_refusal(len(queue) * WORK_US / PLACES, at)
             lost.clear()
 
     def _start(self, now: int, lost: list[QueueEntry[int]]) -> None:
@@ -150,73 +140,44 @@ def adaptive_lifo() -> Drawing:
     )
 
 
-def burst_allowance() -> Drawing:
-    """How much of the places is used under bursts."""
-    chance = Random(5)
-    arrivals: list[int] = []
-    at = 0.0
-    while at < 12 * SECOND:
-        arrivals.append(int(at))
-        at += chance.expovariate(800) * SECOND
-        if int(at) % 100_000 >= 50_000:  # the pause
-            at = (int(at) // 100_000 + 1) * 100_000.0
-    runs = [
-        ("b", "a short line", Served(arrivals, _fifo(), patience_us=10_000)),
-        (
-            "a", "with it",
-            Served(arrivals, _fifo(), patience_us=10_000, allowance=BurstAllowance()),
-        ),
-    ]  # fmt: skip
-    sheet = Sheet("Burst allowance: places that would be idle between bursts", 120, 120)
-    panel = sheet.panel("the allowance", Axis(12, "seconds"), Axis(400, "milliseconds"))
-    panel.steps("a", runs[1][2].allowances, "allowance")
-    panel = sheet.panel("how much of the places is used", Axis(12, "seconds"), Axis(100, "percent"))
-    used: list[float] = []
-    for kind, name, run in runs:
-        shares = [
-            100 * sum(second * SECOND <= end < (second + 1) * SECOND for end in run.ends) / 200
-            for second in range(12)
-        ]
-        panel.steps(
-            kind, [*((float(at), share) for at, share in enumerate(shares)), (12, shares[-1])], name
-        )
-        used.append(sum(shares[6:]) / 6)
-    return sheet.drawing(
-        "Four places can do 200 units a second; bursts of 50 ms bring four times that, and "
-        f"pauses as long nothing. With a line of 10 ms {used[0]:.0f}% of the places is used, with "
-        f"what the allowance adds {used[1]:.0f}% (seconds 6 to 12)."
-    )
+def fair_queue() -> Drawing:
+    """How long requests that are served have waited, by class."""
+    chance = Random(3)
+    queue = FairQueue(len(Criticality))
+    busy: list[int] = []
+    waits: list[list[Point]] = [[] for _ in Criticality]
 
+    def start(now: int) -> None:
+        while queue.expire(now) is not None:
+            pass
+        while len(busy) < PLACES:
+            unit = queue.pop(WORK_US)
+            if unit is None:
+                return
+            waits[unit.rank].append((now / SECOND, (now - unit.queued_us) / 1_000))
+            heappush(busy, now + WORK_US)
 
-def weighted_queue() -> Drawing:
-    """What each of three classes is served."""
-    shares = (5, 2, 1)
-    queue: WeightedQueue[int] = WeightedQueue(
-        [QueueClass(share=share, standing_us=None) for share in shares], length_max=1_000
-    )
-    lost: list[QueueEntry[int]] = []
-    served = [[0] * 24 for _ in shares]
-    for at in range(0, 12 * SECOND, SECOND // 160):
-        for index in range(len(shares)):
-            quiet = index == 0 and 4 * SECOND <= at < 8 * SECOND
-            while not quiet and queue.queue(index).length < 10:
-                queue.push(index, index, 60 * SECOND, at, lost)
-        entry = queue.pop(at, lost)
-        if entry is not None:
-            served[entry.item][at * 2 // SECOND] += 2
-    sheet = Sheet("Weighted queue: what each class is served", 200)
-    panel = sheet.panel("what is served in a second", Axis(12, "seconds"), Axis(135, "units"))
-    panel.band("quiet", 4, 8, "nothing of share 5 comes")
-    for kind, share, counts in zip("abc", shares, served, strict=True):
-        points = [(at / 2, float(count)) for at, count in enumerate(counts)]
-        panel.steps(kind, [*points, (12, points[-1][1])], f"share {share}")
-    before = ", ".join(str(counts[6]) for counts in served)
-    during = ", ".join(str(counts[12]) for counts in served[1:])
+    for at in [*overload(), 10 * SECOND]:
+        while busy and busy[0] <= at:
+            start(heappop(busy))
+        rank = 0 if chance.random() < 0.25 else 1
+        unit = Waiting(rank, "", at + PATIENCE_US)
+        queue.push(unit, WORK_US, at, least_us=WORK_US, slots=PLACES)
+        start(at)
+    sheet = Sheet("Fair queue: the wait of requests that are served", 220)
+    panel = sheet.panel("queue time", Axis(9, "seconds"), Axis(580, "milliseconds"))
+    panel.band("quiet", 2, 6, "twice the capacity")
+    panel.dots("b", waits[1])
+    panel.dots("a", waits[0])
+    panel.note(6.3, 520, "DEGRADED", "b")
+    panel.note(3.9, 60, "CRITICAL", "a")
+    critical = sorted(wait for second, wait in waits[0] if 3 <= second < 6)
+    others = sorted(wait for second, wait in waits[1] if 3 <= second < 6)
     return sheet.drawing(
-        "Three classes of one rank, with shares of 5, 2 and 1, always have something queued and "
-        f"are served {before} a second of 160. From second 4 to 8 the first has nothing, and the "
-        f"others have {during}; when it comes back it has its share, and no more for having been "
-        "away."
+        f"{LOAD} A quarter is CRITICAL. In the overload CRITICAL requests wait "
+        f"{critical[len(critical) // 2]:.0f} ms (median) and {critical[-1]:.0f} ms at most. The "
+        f"DEGRADED requests that are served wait {others[len(others) // 2]:.0f} ms, as the newest "
+        "go first."
     )
 
 

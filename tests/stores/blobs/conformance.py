@@ -249,7 +249,7 @@ class BlobStoreConformance:
         start = Barrier(WRITERS)
 
         def write(writer: int) -> list[int]:
-            start.wait(30)
+            start.wait(60)
             won = []
             for number in range(5):
                 try:
@@ -272,7 +272,7 @@ class BlobStoreConformance:
         start = Barrier(WRITERS)
 
         def add(_: int) -> None:
-            start.wait(30)
+            start.wait(60)
             for _ in range(5):
                 count_up(blobs, "count")
 

@@ -48,7 +48,7 @@ class S3Server:
 
     def ask(self, method: str, path: str, body: bytes = b"") -> int:
         """One bare request, and the status of its answer."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()

@@ -52,7 +52,7 @@ class Tap:
             for each in self._open:
                 with suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
-        self._accepting.join(10)
+        self._accepting.join(60)
 
     def _accept(self) -> None:
         while not self._over.is_set():
@@ -73,7 +73,7 @@ class Tap:
             if failing:
                 client.shutdown(socket.SHUT_RDWR)
             elif self.silent:
-                self._over.wait(30)
+                self._over.wait(60)
             elif self.answer:
                 client.sendall(self.answer)
             elif self._slows_down():

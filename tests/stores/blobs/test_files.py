@@ -221,7 +221,7 @@ def test_a_lock_that_comes_free_is_taken_by_who_waits(folder: Path, blobs: BlobS
         with pytest.raises(TimeoutError):
             writing.result(0.02)
         os.close(lock)
-        writing.result(30)
+        writing.result(60)
     assert value(blobs, "a") == b"two"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -560,7 +561,12 @@ def test_a_url_that_cannot_be_used_is_refused_with_a_remedy(url: str) -> None:
 
 
 def test_opening_connects_to_nothing() -> None:
-    open_blobs("s3://bucket/prefix?endpoint=http://127.0.0.1:1&allow_http=1").close()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        open_blobs(f"s3://bucket/prefix?endpoint=http://127.0.0.1:{port}&allow_http=1").close()
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_driver_that_is_missing_is_named_after_a_wrong_url(
@@ -580,7 +586,8 @@ def test_other_stores_do_not_load_the_driver(tmp_path: Path) -> None:
         f"open_blobs('memory:'); open_blobs('files:{tmp_path}'); "
         "sys.exit('obstore' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT, timeout=60)
+    assert done.returncode == 0
 
 
 def test_a_child_of_a_fork_is_told_and_does_not_wait_forever(s3_server: S3Server) -> None:

@@ -71,7 +71,7 @@ def test_a_step_that_fails_is_told_once_and_tried_again_and_holds_up_no_call(
 
     async def story() -> None:
         committer = GroupCommitter("the test", _all_made, GroupCommitSettings(), step=step)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for _ in range(5):
                 assert await committer.commit(CommitCall((), 1))
         await committer.close()
@@ -113,7 +113,7 @@ def test_a_writer_that_ends_fails_what_waits_and_whatever_comes_later() -> None:
 
     async def story() -> None:
         committer = GroupCommitter("the test", commit, GroupCommitSettings(calls_max=1))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             results = await asyncio.gather(
                 *(committer.commit(CommitCall((), 1)) for _ in range(3)), return_exceptions=True
             )

@@ -106,4 +106,9 @@ def test_behind_a_failure_what_was_begun_ends_and_nothing_else_is_begun() -> Non
 
 
 def test_nothing_to_do_is_done() -> None:
-    asyncio.run(some_at_once([], 4))
+    async def story() -> None:
+        done = asyncio.create_task(some_at_once([], 4))
+        await settled()
+        assert done.done()
+
+    asyncio.run(story())

@@ -43,7 +43,7 @@ def read_all(url: str, offset: int = 0) -> list[Event]:
 def write(url: str, *bodies: str, at_us: int = 1) -> list[int]:
     log = open_log(url)
     promises = [log.append("news", body.encode(), at_us) for body in bodies]
-    offsets = [promise.result(10) for promise in promises]
+    offsets = [promise.result(60) for promise in promises]
     log.close(1_000_000)
     return offsets
 
@@ -111,7 +111,7 @@ def test_events_that_come_together_share_a_commit(folder: Path) -> None:
     log = FileLog(FileLogSettings(folder=str(folder), linger_us=50_000))
     promises = [log.append("news", b"x", 1) for _ in range(500)]
 
-    assert [promise.result(10) for promise in promises] == list(range(500))
+    assert [promise.result(60) for promise in promises] == list(range(500))
     assert 1 <= log.commits <= 3
     log.close()
 
@@ -124,16 +124,16 @@ def test_a_promise_is_kept_only_after_the_sync(
 
     def slow(handle: int) -> None:
         synced.set()
-        go.wait(10)
+        go.wait(60)
         real(handle)
 
     monkeypatch.setattr(os, "fdatasync", slow)
     log = FileLog(FileLogSettings(folder=str(folder)))
     promise = log.append("news", b"x", 1)
-    assert synced.wait(10)
+    assert synced.wait(60)
     assert not promise.done()
     go.set()
-    assert promise.result(10) == 0
+    assert promise.result(60) == 0
     log.close(1_000_000)
 
 
@@ -143,7 +143,7 @@ def test_without_sync_an_event_is_acknowledged_by_the_system(
     log = FileLog(FileLogSettings(folder=str(folder), sync="system"))
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
-    log.append("news", b"x", 1).result(10)
+    log.append("news", b"x", 1).result(60)
     assert synced == []
     log.close(1_000_000)
 
@@ -155,21 +155,21 @@ def test_a_full_queue_breaks_promises_at_once_and_blocks_nobody(
 
     def stuck(handle: int) -> None:
         busy.set()
-        go.wait(10)
+        go.wait(60)
 
     monkeypatch.setattr(os, "fdatasync", stuck)
     log = FileLog(FileLogSettings(folder=str(folder), pending_max=3, pending_bytes_max=100))
     under_way = log.append("news", b"x", 1)
-    assert busy.wait(10)
+    assert busy.wait(60)
     waiting = [log.append("news", b"x", 1) for _ in range(3)]
     too_many = log.append("news", b"x", 1)
     assert "pending_max" in str(too_many.exception(0))
     assert log.pending == 3
     go.set()
-    assert [promise.result(10) for promise in [under_way, *waiting]] == [0, 1, 2, 3]
+    assert [promise.result(60) for promise in [under_way, *waiting]] == [0, 1, 2, 3]
     assert "pending_bytes_max" in str(log.append("news", b"x" * 101, 1).exception(0))
     # What is written waits no more.
-    assert [log.append("news", b"x" * 60, 1).result(10) for _ in range(3)] == [4, 5, 6]
+    assert [log.append("news", b"x" * 60, 1).result(60) for _ in range(3)] == [4, 5, 6]
     log.close(1_000_000)
 
 
@@ -177,7 +177,7 @@ def test_a_disk_that_fails_breaks_promises_and_no_offset_is_given_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = FileLog(FileLogSettings(folder=str(folder)))
-    assert log.append("news", b"a", 1).result(10) == 0
+    assert log.append("news", b"a", 1).result(60) == 0
 
     def full(handle: int, data: bytes) -> None:
         os.write(handle, data[: len(data) // 2])
@@ -189,7 +189,7 @@ def test_a_disk_that_fails_breaks_promises_and_no_offset_is_given_twice(
     assert isinstance(error, Unavailable)
     assert "No space left" in str(error)
 
-    assert log.append("news", b"b", 1).result(10) == 2
+    assert log.append("news", b"b", 1).result(60) == 2
     log.close(1_000_000)
     with closing(log.reader()) as reader:
         assert [event.body for event in reader.read(9, 0)] == [b"a", b"b"]
@@ -198,13 +198,13 @@ def test_a_disk_that_fails_breaks_promises_and_no_offset_is_given_twice(
 
 def test_a_folder_has_one_writer_and_the_next_may_write_when_it_has_ended(folder: Path) -> None:
     first, second = open_log(f"files:{folder}"), FileLog(FileLogSettings(folder=str(folder)))
-    first.append("news", b"a", 1).result(10)
+    first.append("news", b"a", 1).result(60)
 
     with pytest.raises(Unavailable, match=f"process {os.getpid()} writes it already"):
         second.begin()
     assert isinstance(second.append("news", b"b", 1).exception(10), Unavailable)
     first.close(1_000_000)
-    assert second.append("news", b"b", 1).result(10) == 1
+    assert second.append("news", b"b", 1).result(60) == 1
     second.close(1_000_000)
 
 
@@ -310,7 +310,7 @@ def test_emptied_segment_is_no_new_log(size: int, folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:size])
     log = open_log(f"files:{folder}")
     with pytest.raises(DataLoss, match=r"emptied or cut off; restore it .* or delete it"):
-        log.append("k", b"b", 1).result(10)
+        log.append("k", b"b", 1).result(60)
     log.close()
     assert path.stat().st_size == size
 
@@ -415,9 +415,9 @@ def test_readers_follow_a_writer_from_segment_to_segment(folder: Path) -> None:
     for at, body in enumerate(expected):
         promises.append(log.append("news", body, at))
         if at % 7 == 0:
-            promises[-1].result(10)
+            promises[-1].result(60)
     for reader in readers:
-        reader.join(30)
+        reader.join(60)
     log.close(1_000_000)
 
     assert len(batches) == 3
@@ -430,7 +430,7 @@ def test_a_reader_waits_for_what_comes_and_is_woken_when_closed(folder: Path) ->
     log: EventLog = open_log(f"files:{folder}?poll_ms=5")
     reader = log.reader()
     assert reader.read(9, 10_000) == []
-    waits = Thread(target=lambda: log.append("news", b"late", 1).result(10))
+    waits = Thread(target=lambda: log.append("news", b"late", 1).result(60))
     waits.start()
     assert [event.body for event in reader.read(9, 10_000_000)] == [b"late"]
     waits.join()
@@ -455,7 +455,7 @@ def killed_writer(url: str, name: str, lines: int) -> Iterator[tuple[int, str]]:
         if line.endswith("\n"):
             offset, _, text = line.strip().partition(" ")
             yield int(offset), text
-    child.wait(30)
+    child.wait(60)
     child.stdout.close()
 
 

@@ -21,7 +21,7 @@ def main(url: str, name: str) -> None:
         number += 1
         if len(under_way) >= UNDER_WAY_MAX:
             done, promise = under_way.popleft()
-            sys.stdout.write(f"{promise.result(30)} {name} {done}\n")
+            sys.stdout.write(f"{promise.result(60)} {name} {done}\n")
             sys.stdout.flush()
 
 

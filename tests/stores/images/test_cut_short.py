@@ -16,7 +16,7 @@ from tests.stores.images.pictures import decode, difference, encode, jpeg, pictu
 LIMITS = ImageLimits()
 WIDTHS = (8, 30, 60, 100, 160, 240, 500)
 SHARES = (0.35, 0.5, 0.75, 0.95)
-LARGE = picture(1_200, 800)
+LARGE = picture(700, 480)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ from tests.stores.images.held_file import HeldFile
 
 SPEC = parse_spec("w=60,format=webp")
 JPEG = pictures.jpeg()
-DEEP = pictures.encode(Image.effect_noise((2_200, 2_200), 60), "GIF")  # long to decode
+
+
+@cache
+def deep() -> bytes:
+    """A picture that takes long to decode, and to encode."""
+    return pictures.encode(Image.effect_noise((2_200, 2_200), 60), "GIF")
 
 
 @asynccontextmanager
@@ -283,7 +289,7 @@ def test_a_job_over_its_time_is_ended_with_its_process_and_the_next_one_runs(
 @pytest.mark.parametrize("starved_us_max", [60_000_000, 0])
 def test_job_without_processor_does_not_blame_image(starved_us_max: int) -> None:
     """Others have the only processor of the worker for twice as long as the job may take."""
-    job_us = 400_000
+    job_us, data = 400_000, deep()
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
@@ -291,7 +297,7 @@ def test_job_without_processor_does_not_blame_image(starved_us_max: int) -> None
         async with opened(workers=1, **settings) as workers:
             with starved(workers.pids[0]) as relieve:
                 begun_s = loop.time()
-                job = asyncio.create_task(workers.process(DEEP, SPEC))
+                job = asyncio.create_task(workers.process(data, SPEC))
                 await asyncio.wait([job], timeout=2 * job_us / 1e6)
                 assert loop.time() - begun_s > job_us / 1e6, "nobody kept it from its processor"
                 relieve()
@@ -309,7 +315,7 @@ def test_a_job_that_computes_too_long_is_ended_although_others_want_the_processo
         async with opened(workers=1, job_us=100_000) as workers:
             with starved(workers.pids[0], idle=False):
                 with pytest.raises(ImageFailure) as failed:
-                    await workers.process(DEEP, parse_spec("w=3000,enlarge=yes,format=avif"))
+                    await workers.process(deep(), parse_spec("w=3000,enlarge=yes,format=avif"))
                 assert failed.value.kind is ImageErrorKind.TIMEOUT
 
     run(story)

@@ -57,7 +57,7 @@ def test_what_is_appended_is_read_back_in_order_with_its_envelope(kafka: KafkaCl
     log = open_log(url(kafka, topic))
 
     promises = [log.append("news", f"body {n}\n\0".encode(), START_US + n) for n in range(100)]
-    offsets = [promise.result(30) for promise in promises]
+    offsets = [promise.result(60) for promise in promises]
     log.close(1_000_000)
 
     assert offsets == list(range(100))
@@ -77,11 +77,11 @@ def test_a_foreign_message_is_reported_and_passed_over_or_ends_the_reading(
 ) -> None:
     topic = kafka.create_topic("mixed")
     log = open_log(url(kafka, topic))
-    log.append("news", b"one", START_US).result(30)
+    log.append("news", b"one", START_US).result(60)
     producer = kafka.producer()
     producer.produce(topic, value=b"who knows", partition=0)
     producer.flush(30)
-    log.append("news", b"two", START_US).result(30)
+    log.append("news", b"two", START_US).result(60)
     log.close()
 
     reader = log.reader()
@@ -98,7 +98,7 @@ def test_a_reader_follows_and_knows_when_it_is_at_the_end(kafka: KafkaCluster) -
     log = open_log(url(kafka, topic))
     reader = log.reader()
     for n in range(3):
-        log.append("tick", str(n).encode(), START_US).result(30)
+        log.append("tick", str(n).encode(), START_US).result(60)
         events: list[Event] = []
         for _ in range(100):
             events += reader.read(10, 100_000)

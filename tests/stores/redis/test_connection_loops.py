@@ -98,7 +98,7 @@ async def served(owner: Owner, **settings: Any) -> AsyncIterator[RedisConnection
 async def outcome(answer: asyncio.Future[Any]) -> Any:
     """The answer, or the error."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await answer
     except (ErrorReply, Unavailable) as error:
         return error

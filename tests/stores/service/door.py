@@ -95,7 +95,7 @@ class Service:
             )
             self.port = self._server.sockets[0].getsockname()[1]
 
-        asyncio.run_coroutine_threadsafe(listen(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(listen(), self._loop).result(60)
 
     def shut(self) -> None:
         """Stop listening, and hang up."""
@@ -107,12 +107,12 @@ class Service:
                 ear.transport.abort()
             await asyncio.sleep(0.01)
 
-        asyncio.run_coroutine_threadsafe(hang_up(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(hang_up(), self._loop).result(60)
 
     def close(self) -> None:
         self.shut()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
         self._loop.close()
 
     def __enter__(self) -> Self:

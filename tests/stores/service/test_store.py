@@ -307,7 +307,7 @@ async def _until(true: Callable[[], bool], within_s: float = 10) -> None:
 
 
 async def _answered(store: ServiceStore) -> Ruling:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await store.take([Charge("y", DAILY, "ann", 0)], keep=False)

@@ -149,7 +149,7 @@ class FleetPicture:
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
     uncounted: float = 0.0  # of those, admitted
-    late: float = 0.0  # answers of the store after their time-out
+    slow_us: int = 0  # the round trip of a store of counts that answers too late; 0: none does
     evicted: float = 0.0  # counters that the store dropped
     openings: tuple[Opening, ...] = ()  # what is not enforced just now (break-glass)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
@@ -244,7 +244,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
         uncounted=sum(one.uncounted for one in readings),
-        late=sum(one.late for one in readings),
+        slow_us=max((one.slow_us for one in readings), default=0),
         evicted=sum(one.evicted for one in readings),
         openings=tuple(openings.values()),
         dead_letters=_sums(one.dead_letters for one in readings),
@@ -274,7 +274,7 @@ class _NodeReading:
     gate: GateReading | None = None
     degraded: float = 0.0
     uncounted: float = 0.0
-    late: float = 0.0
+    slow_us: int = 0
     evicted: float = 0.0
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
@@ -401,7 +401,8 @@ def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
         reading.degraded += rates.get("degraded_allowed", 0.0) + rates.get("degraded_refused", 0.0)
     watch = state.get("store_watch") or {}
     watched = {} if before is None else before.get("store_watch") or {}
-    reading.late = per_s(before, state, watched.get("late", 0), watch.get("late", 0))
+    if watch.get("health") == "slow":
+        reading.slow_us = int(watch["trip_us"])
     reading.evicted = per_s(before, state, watched.get("evicted", 0), watch.get("evicted", 0))
     gate = state.get("gate")
     if gate is not None:

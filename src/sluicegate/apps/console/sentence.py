@@ -123,7 +123,9 @@ def _uncounted(picture: FleetPicture) -> Sentence | None:
 
 
 def _store_state(picture: FleetPicture) -> str:
-    return "answers too late" if picture.late > 0 else "does not answer"
+    if not picture.slow_us:
+        return "is down"
+    return f"is slow (it answers in {picture.slow_us / 1_000:,.0f} ms)"
 
 
 def _store(picture: FleetPicture) -> Sentence | None:

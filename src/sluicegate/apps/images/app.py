@@ -155,7 +155,7 @@ class ImagesApp(App[ImagesSettings]):
         return {
             "pipeline": lambda: self.parts.pipeline.counts,
             "sharing": self.parts.pipeline.sharing,
-            "queue": self.parts.queue.stats,
+            "queue": self._queue,
             "origins": self.parts.origin.states,
             "hot": self._hot,
             "downloads": self._downloads,
@@ -276,6 +276,17 @@ class ImagesApp(App[ImagesSettings]):
         )
 
     # Inside.
+
+    def _queue(self) -> dict[str, int]:
+        """What the queue before the workers shows in `/v1/state`."""
+        stats = self.parts.queue.stats()
+        return {
+            "places": self.settings.processes,
+            "inflight": stats.inflight,
+            "queued": stats.queued,
+            "queued_bytes": stats.queued_bytes,
+            "refused": stats.refused_full + stats.refused_timeout + stats.refused_deadline,
+        }
 
     def _hot(self) -> dict[str, int]:
         return {

@@ -1,28 +1,24 @@
 """Origin slots: downloads in flight from one host and from all hosts, and the queues for them.
 
 A download takes a slot of its host, then one of the pool. Where none is free it waits until its
-deadline, by criticality and then in order of arrival, in a queue of `policies/queue` without a rule
-that sheds: a page requests all its pictures at once, and each download is stored.
+deadline, in the order of `policies/admission/gate.py`: a page requests all its pictures at once.
 
-Bounds: for each host `QueueSettings.length_max` and `bytes_max`, where each waiting download counts
+Bounds: for each host `GateSettings.length_max` and `bytes_max`, where each waiting download counts
 with its URL; the least critical is rejected first. A host has a queue only while it has a download,
 and each download has a request that waits for it (`--waiters-max`).
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.codel import SPAN_US_MAX
-from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
-
-# A waiting request leaves at its own deadline; the timer only frees abandoned entries.
-_SWEEP_US: Final = 100_000
+from sluicegate.policies.admission.gate import Gate, GatePermit
+from sluicegate.policies.admission.settings import GateSettings
 
 
 @final
@@ -31,7 +27,7 @@ class OriginSlot:
 
     __slots__ = ("_permits", "_shard", "_slots")
 
-    def __init__(self, slots: OriginSlots, shard: str, *permits: QueuePermit) -> None:
+    def __init__(self, slots: OriginSlots, shard: str, *permits: GatePermit) -> None:
         self._slots = slots
         self._shard = shard
         self._permits = permits
@@ -50,21 +46,21 @@ class OriginSlots:
     def __init__(self, per_host: int, downloads_max: int, clock: Clock) -> None:
         self._per_host = min(per_host, downloads_max)
         self._clock = clock
-        self._pool = _queue("origins", downloads_max)
-        self._hosts: dict[str, Queue] = {}
+        self._pool = _gate("origins", downloads_max)
+        self._hosts: dict[str, Gate] = {}
 
     @property
     def waiting(self) -> int:
         """How many downloads wait."""
-        return self._pool.queued + sum(queue.queued for queue in self._hosts.values())
+        return self._pool.queued + sum(gate.queued for gate in self._hosts.values())
 
     async def enter(self, shard: str, request: Request) -> OriginSlot:
         """Wait for a slot of this host; raise `Refused` if there is none in time."""
-        queue = self._hosts.get(shard)
-        if queue is None:
-            queue = self._hosts[shard] = _queue("origin", self._per_host)
+        gate = self._hosts.get(shard)
+        if gate is None:
+            gate = self._hosts[shard] = _gate("origin", self._per_host)
         try:
-            own = await _admitted(queue, request, self._clock)
+            own = await _admitted(gate, request, self._clock)
             try:
                 return OriginSlot(
                     self, shard, own, await _admitted(self._pool, request, self._clock)
@@ -78,26 +74,27 @@ class OriginSlots:
 
     def requeue(self, request: Request, now_us: int) -> None:
         """Move a waiting download to the class that its request has now."""
-        for queue in (self._pool, *self._hosts.values()):
-            if queue.queued and queue.requeue(request, now_us):
+        for gate in (self._pool, *self._hosts.values()):
+            if gate.queued and gate.requeue(request, now_us):
                 return
 
     def forget(self, shard: str) -> None:
         """Drop the queue of a host that has no download."""
-        queue = self._hosts.get(shard)
-        if queue is not None and not queue.inflight and not queue.queued:
+        gate = self._hosts.get(shard)
+        if gate is not None and not gate.inflight and not gate.queued:
             del self._hosts[shard]
 
 
-async def _admitted(queue: Queue, request: Request, clock: Clock) -> QueuePermit:
-    permit = await queue.admit(request, clock)
+async def _admitted(gate: Gate, request: Request, clock: Clock) -> GatePermit:
+    permit = await gate.admit(request, clock)
     if isinstance(permit, Decision):
         raise Refused(permit)
     return permit
 
 
-def _queue(name: str, places: int) -> Queue:
-    settings = QueueSettings(
-        name=name, places=places, form="none", wait_us_max=SPAN_US_MAX, sweep_us=_SWEEP_US
+def _gate(name: str, slots: int) -> Gate:
+    return Gate(
+        GateSettings(name=name, slots=slots),
+        size_bytes=lambda request: len(request.key),
+        resource_of=lambda request: "",
     )
-    return Queue(settings, lambda request: len(request.key))

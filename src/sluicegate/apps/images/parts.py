@@ -15,7 +15,8 @@ from sluicegate.apps.images.processors import StartableProcessor
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
 
@@ -36,14 +37,9 @@ class ImageParts:
             open_blobs(settings.blobs), self.maps, clock, settings.recent_bytes
         )
         self.origin = Origin(_origin_settings(settings), clock)
-        self.queue = Queue(
-            QueueSettings(
-                name="images",
-                places=settings.processes,
-                length_max=settings.queue_max,
-                wait_us_max=int(settings.queue_wait_s * 1e6),
-                form="none",  # results are stored, so a long queue is no overload
-            )
+        self.queue = Gate(
+            GateSettings(name="images", slots=settings.processes, length_max=settings.queue_max),
+            resource_of=lambda request: "",
         )
         self.pipeline = ImagePipeline(
             self.origin,

@@ -57,9 +57,9 @@ from sluicegate.contracts.image import (
 from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
 from sluicegate.policies.images.cache_control import UNSAID, must_check
-from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
 _log: Final = logging.getLogger("sluicegate.images")
@@ -196,7 +196,7 @@ class ImagePipeline:
         maps: ImageMaps,
         contents: Contents,
         processor: ImageProcessor,
-        queue: Queue,
+        queue: Gate,
         clock: Clock,
         settings: PipelineSettings | None = None,
         units: PixelUnits | None = None,

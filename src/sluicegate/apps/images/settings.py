@@ -234,7 +234,6 @@ class ProcessFlags(SettingsBase):
     quota_burst_s: Annotated[
         int, Setting("seconds of a quota that may be spent at once", whole(1, 3_600))
     ] = 10
-    queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)

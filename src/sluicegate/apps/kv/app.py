@@ -20,6 +20,7 @@ from sluicegate.apps.kv.cost_records import CostRecords
 from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.glass_budget import GlassBudget
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers
+from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
@@ -89,6 +90,9 @@ START_TRIES: Final = 30  # one a second
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
 PART_BYTES_MAX: Final = 8 << 20
 COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
+COMMAND_PART_BYTES: Final = (
+    256  # of memory for a part, beside its text: 190 with its row and change
+)
 REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
 HOT_SHOWN: Final = 20  # keys on the board
@@ -137,10 +141,10 @@ class KvApp(App[KvSettings]):
             settings.epoch_ms * 1_000,
             set_quotas=self.quotas.set_quotas,
             set_classes=self.chain.replace_classes,
+            set_penalties=self.chain.units.penalize if captured is None else captured.penalize,
         )
-        self.chain.units.penalize(
-            self.callers if captured is None else captured.penalties(self.callers)
-        )
+        if captured is not None:
+            self.chain.units.penalize(captured)
         self.engine_watch = StoreWatch(
             self.clock,
             "what needs it is refused",
@@ -154,8 +158,16 @@ class KvApp(App[KvSettings]):
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
+        self.lateness = LoopLateness()
         self.admission = Admission(
-            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans, captured
+            self.chain,
+            self.clock,
+            supply,
+            self.engine_watch,
+            self.refusals,
+            spans,
+            captured,
+            self.lateness,
         )
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
@@ -259,6 +271,7 @@ class KvApp(App[KvSettings]):
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
+        self.chain.change(self.settings)
         self.refusals.resize(self.settings.audit_refusals)
         if self.hot is not None:
             self.hot.replace(_shield(self.settings))
@@ -353,7 +366,8 @@ class KvApp(App[KvSettings]):
         if unusable:
             return super().not_ready() or unusable
         engine = self.engine_watch.stats()
-        if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
+        failing = engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US
+        if failing and not self._serves_some_shards():
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
         return super().not_ready() or self.still.why() or self.quotas.not_counted()
 
@@ -424,6 +438,13 @@ class KvApp(App[KvSettings]):
 
     # Inside.
 
+    def _serves_some_shards(self) -> bool:
+        """Whether only some shards of the engine fail: the rows of the others are still served."""
+        if self.catalogue.most_shards_answer():
+            return True
+        quiet_us = self.clock.now_us() - self.engine_watch.answered_us
+        return len(shards_of(self.engine)) > 1 and quiet_us < _FAILING_US
+
     def _make_store_watch(self) -> StoreWatch | None:
         """The watch over the store, which all who use it notify; None if there is no store."""
         settings, quotas, minute = self.settings, self.quotas, self.minute_quota
@@ -464,6 +485,7 @@ class KvApp(App[KvSettings]):
         # and our own shows in the loop.
         self.chain.lag_us = late_us
         now_us = self.clock.now_us()
+        self.lateness.record(late_us, now_us)
         passed_us = now_us - self._times_us
         if passed_us >= _LOOK_US:
             times = thread_times()
@@ -544,6 +566,7 @@ def _resp_settings(settings: KvSettings) -> RespSettings:
     bulk = max(settings.value_bytes_max, PART_BYTES_MAX)
     command = max(settings.message_bytes_max, bulk) + COMMAND_BYTES_BESIDE
     return RespSettings(
+        parts_max=command // COMMAND_PART_BYTES,
         command_bytes_max=command,
         bulk_bytes_max=bulk,
         unread_bytes_max=2 * command,

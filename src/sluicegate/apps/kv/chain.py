@@ -40,7 +40,7 @@ PUT: Final = "put"
 SWAP: Final = "swap"
 BULK: Final = "bulk"
 OPERATIONS: Final = (GET, MULTI_GET, SCAN, PUT, SWAP, BULK)
-SKETCHES_MAX: Final = 10_000  # of tables, operations and callers
+ESTIMATES_MAX: Final = 10_000  # of tables, operations and callers
 PLAIN_SLOTS: Final = 64  # of the pools that do not find their limit
 LAGGING_US: Final = 20_000  # a loop so late is the bottleneck
 # RU a byte, a millisecond, a row: until `sluicegate kv calibrate` has measured an engine. A read of
@@ -75,6 +75,7 @@ class PolicyChain:
         self.classed = settings.policy != "none"  # else all are alike
         self.budget = budget
         self.usage = usage
+        self.deadline_us = 1_000 * settings.deadline_ms  # of requests that name none; 0: none
         self.lag_us = 0  # how late the event loop was last seen
         self.clamp = CriticalityClamp(CriticalitySettings())
         self.gate: Gate | None = None
@@ -111,14 +112,12 @@ class PolicyChain:
             RequestUnitsSettings(
                 weights=weights[GET],
                 operations=weights,
-                settle=settings.settle,
-                learn_rate=0.02 if settings.learn else 0.0,
-                ratios_max=0,  # what is a caller's own is in the estimates of its work
-                sketches_max=SKETCHES_MAX if settings.learn else 0,
-                carry=settings.learn,
+                settle=settings.learn,
+                estimates_max=ESTIMATES_MAX if settings.learn else 0,
             ),
             budget=budget,
             pricing=None if self.mussel is None else self.mussel.prices,
+            displaces=None if self.gate is None else self.gate.displaces,
         )
         observers: list[StackObserver] = [usage]
         if self.mussel is not None:
@@ -145,6 +144,10 @@ class PolicyChain:
             waits("minute quota", minute_quota),
             waits("queue", self.pool),
         ]
+
+    def change(self, settings: KvSettings) -> None:
+        """Apply the live settings."""
+        self.deadline_us = 1_000 * settings.deadline_ms
 
     @property
     def prices_milli(self) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
+    WRITES_MAX,
     CallContext,
     PlacePage,
     Row,
@@ -44,7 +45,6 @@ from sluicegate.contracts.key_values import (
 )
 
 PLACES_MAX: Final = 1_000  # of a multi-get
-WRITES_MAX: Final = 1_000  # of a batch
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
 SPAN_BYTES_MAX: Final = 16 << 20

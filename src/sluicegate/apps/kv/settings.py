@@ -108,11 +108,10 @@ class KvSettings(RulesSettings):
     learn: Annotated[
         bool,
         Setting(
-            "learn what operations cost and reads weigh, and let the next estimate pay what one "
-            "left; off keeps to the weights, and to what is said of a request"
+            "predict what requests cost by what they did cost, and settle the difference; off "
+            "charges what is claimed of a request"
         ),
     ] = True
-    settle: Annotated[bool, Setting("debit or refund afterwards what a prediction missed")] = False
     chunk_ru: Annotated[
         int,
         Setting(
@@ -146,6 +145,14 @@ class KvSettings(RulesSettings):
         64 << 20
     )
     # Under stress.
+    deadline_ms: Annotated[
+        int,
+        Setting(
+            "deadline of requests that name none, for callers that cannot; 0 is none",
+            whole(0, 3_600_000, "MS"),
+            live=True,
+        ),
+    ] = 0
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[

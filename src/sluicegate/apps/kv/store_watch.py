@@ -43,6 +43,7 @@ class StoreWatch:
         self._meanwhile = meanwhile
         self._silent: set[str] = set()  # those that were not answered the last time
         self.down = False
+        self.answered_us = 0  # the last answer while it is down
         self._losses = self._failed_us = self._since_us = 0
         self._why = ""
 
@@ -64,6 +65,7 @@ class StoreWatch:
     def answered(self, who: str) -> None:
         """Record that a call under this name succeeded."""
         if self.down:
+            self.answered_us = self._clock.now_us()
             self._silent.discard(who)
             self._silent.discard(START)
             self._settle()

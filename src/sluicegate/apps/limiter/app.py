@@ -122,6 +122,7 @@ class LimiterApp(App[LimiterSettings]):
             self.store_metrics
             if self.tracing is None
             else ObserverGroup(self.store_metrics, self.tracing.round_trips),
+            lambda: self.store_metrics.failures,
         )
         self.fleet: FleetState | None = None
         self.store_watch = LimiterStoreWatch()
@@ -411,14 +412,14 @@ def _gate_settings(settings: LimiterSettings) -> GateSettings:
 
 
 def _stores(
-    settings: LimiterSettings, observer: Observer
+    settings: LimiterSettings, observer: Observer, failures: Callable[[], int]
 ) -> tuple[Store, Limiter, Throttle, Connects, Shared | None]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
         return store, limiter, Throttle(now_us, settings.keys_max, None, failure), (), None
-    store, throttle, connects, shared = _open_redis(settings.store, observer)
+    store, throttle, connects, shared = _open_redis(settings.store, observer, failures)
     limiter = Limiter(
         open_store=lambda: store,
         failure=failure,
@@ -428,7 +429,9 @@ def _stores(
     return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects, shared
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects, Shared]:
+def _open_redis(
+    url: str, observer: Observer, failures: Callable[[], int]
+) -> tuple[Store, RemoteThrottle, Connects, Shared]:
     # Here, because memory needs none of it and no package for it.
     from sluicegate.stores.redis.settings import parse_url, schemes_text  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -440,7 +443,9 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     redis = parse_url(url)
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    watch = LimiterStoreWatch(store.evictions, lambda: [*store.paths, *throttle.paths])
+    watch = LimiterStoreWatch(
+        store.evictions, lambda: [*store.paths, *throttle.paths], failures=failures
+    )
     return store, throttle, (store.connect, throttle.connect), (store.mark(SHEDS), watch)
 
 

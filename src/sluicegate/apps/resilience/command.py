@@ -13,6 +13,7 @@ examples:
   sluicegate resilience plan resilience.toml       what a call costs at worst, what twenty leave
   sluicegate resilience drill -- python service.py --port {port}
   sluicegate resilience drill --help               the flags of a drill
+  sluicegate resilience serve shop:app --workers 4  a WSGI application behind a queue
 """
 
 
@@ -32,6 +33,11 @@ VERBS: Final = (
         "drill",
         "put a service of yours through overload and failing dependencies, and say what broke",
         "drill.command",
+    ),
+    ResilienceVerb(
+        "serve",
+        "serve a WSGI application: a queue in front of worker processes",
+        "serve.command",
     ),
 )
 

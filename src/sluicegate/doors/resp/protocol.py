@@ -9,8 +9,9 @@ nothing more is read. Nor is anything read while the client does not read. So on
 the settings say, whatever it sends.
 
 The first thing that is not RESP gets an error and ends the connection, when the replies before it
-are out. Where a table's commands must keep their order, one that may not run yet is kept back, and
-what is behind it stays unread.
+are out. A command beyond the bounds gets an error alone, if its client has an identity. Where a
+table's commands must keep their order, a command that may not run yet is kept back, and the bytes
+behind it stay unread.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.policies.refusal_pace import RefusalPace
-from sluicegate.wire.resp import CommandReader, WireError, error_line
+from sluicegate.wire.resp import CommandReader, OversizedCommand, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn
 _PARTS_SHIFT: Final = 4  # one of so many parts (16), or with a reply of so many bytes (4 KiB),
@@ -342,6 +343,10 @@ class RespProtocol:
         """Return the reply to the next command; None if none is whole, or it may not run yet."""
         try:
             parts = self._reader.gets() if self._blocked_command is None else self._blocked_command
+        except OversizedCommand as error:
+            if self._session.transaction is not None:
+                self._session.transaction.aborted = True
+            return error_line(f"ERR {error}")
         except WireError as error:
             self._ended = True
             return error_line(f"ERR {error}")
@@ -544,6 +549,7 @@ class RespProtocol:
         self._reader_identity = self._session.identity
         stranger = self._reader_identity is None
         reader = self._reader
+        reader.skips = not stranger
         reader.parts_max = settings.stranger_parts_max if stranger else settings.parts_max
         reader.bulk_bytes_max = (
             settings.stranger_bulk_bytes_max if stranger else settings.bulk_bytes_max

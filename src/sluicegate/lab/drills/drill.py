@@ -36,7 +36,7 @@ NO_CONTROLS: Final = (LAYERS,)  # whose targets are to be met
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
     if policy == HALF_PLACES:
-        return ("--policy", LAYERS, "--places", "4", "--find-places", "off")
+        return ("--policy", LAYERS, "--slots", "4")
     if policy == COSTS_UNLEARNED:
         return ("--policy", LAYERS, "--learn", "off")
     return ("--policy", policy)

@@ -1,7 +1,8 @@
 """Hot range: everybody reads the same few ranges, into two dispatchers on one engine.
 
 A hot range is to be scanned about once in its ttl by each dispatcher, however many callers read it.
-They have half as much again of quota as the ranges would cost them if each were scanned.
+The engine of each does `CAPACITY_PER_S` scans, half of them are asked for, and callers have half as
+much again of quota as the ranges would cost them if each were scanned.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ ROWS: Final = 20  # of each range
 TTL_MS: Final = 3_000
 CALLER: Final = DrillCaller("reader")
 RATE_PER_S: Final = 1_000.0
+SLOTS: Final = 4
+WORK_MS: Final = 4
+CAPACITY_PER_S: Final = SLOTS * 1_000 // WORK_MS
 SETTLED_US: Final = 2_000_000  # from the first read, before scans are counted
 SCAN_RU_MAX: Final = 6  # of twenty rows, at any latency that this machine has
 BIN_US: Final = 500_000
@@ -47,7 +51,8 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     with DrillFleet((CALLER,), {CALLER.name: quota_ru}) as fleet:
         dispatchers = fleet.dispatchers(
             DISPATCHERS,
-            f"lmdb:{fleet.folder / 'lmdb'}",
+            f"faulty+lmdb:{fleet.folder / 'lmdb'}?slots={SLOTS}&work_ms={WORK_MS}",
+            "--slots", str(SLOTS),
             "--hot-ttl-ms", str(TTL_MS),
             *policy_flags(setting.policy),
         )  # fmt: skip

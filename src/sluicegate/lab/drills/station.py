@@ -39,7 +39,8 @@ from sluicegate.lab.measures import quantile
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.speed_profile import STEADY
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.stores.engines.faulty.slots import WorkSlots
 from sluicegate.system import SystemClock
 from sluicegate.system import now_us as system_now_us
@@ -200,7 +201,7 @@ class _StationCallers:
 SERVED: Final = "served"
 REFUSED: Final = "refused"
 POLICIES: Final[Mapping[str, Callable[[int], WaitingPolicy]]] = {
-    "queue": lambda workers: Queue(QueueSettings(places=workers)),
+    "queue": lambda workers: Gate(GateSettings(slots=workers)),
     "fifo-pool": FifoPool,
 }
 

@@ -40,17 +40,13 @@ def rig_of(setup: Setup) -> KvRig:
     knob = setup.knob
     shards = knob("shards", 1)
     work_us = knob("service_us", 10_000)
-    places = knob("places", KvSettings().places)
     memoryless = bool(
         knob("memoryless", 0)
     )  # its p95, which is what is charged, is 3 times its mean
     return KvRig(
         callers=tuple(_caller(load, work_us * (3 if memoryless else 1)) for load in setup.loads),
         span_us=setup.span_us,
-        settings=KvSettings(
-            places=places,
-            find_places=bool(knob("find_places", 1)),
-        ),
+        settings=KvSettings(),
         shards=shards,
         slots=knob("slots", 8),
         slots_by_shard=shards > 1,
@@ -118,11 +114,8 @@ class _Judge:
         if any(load.on_ms and load.off_ms for load in setup.loads):
             return  # in a burst it may well be crowded
         at_work = sum(load.per_s for load in setup.loads) / rig.shards * rig.work_us / US
-        cap = rig.settings.places if rig.shards == 1 else max(1, rig.settings.places // 2)
-        others = rig.shards * at_work  # in what a slow shard leaves of all places
-        for part, places in ((at_work, min(rig.slots, cap)), (others, rig.settings.places - cap)):
-            if part > ROOM * places or part + ROOM_SIGMAS * sqrt(part) > places:
-                return
+        if at_work > ROOM * rig.slots or at_work + ROOM_SIGMAS * sqrt(at_work) > rig.slots:
+            return
         ill = {fault.where for fault in setup.faults if fault.what == "slow" and fault.where}
         spells = [
             (fault.from_ms * MS, fault.until_ms * MS + AFTER_US)

@@ -90,7 +90,6 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
         "slow": (20, 100, 300),
         "pause": (0,),
         "fail": (100, 500, 1_000),
-        "reshard": (1, 3, 20),
         "jump": (10, 1_000, 3_600_000),
     }
     places = ("", *(f"s{number}" for number in range(shards)))
@@ -100,18 +99,12 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
 
 def _server_knobs(draws: SetupDraws, workers: int) -> dict[str, int]:
     knobs: dict[str, int] = {}
-    knobs |= draws.maybe(0.3, "places", lambda: draws.number(1, 3 * workers))
+    knobs |= draws.maybe(0.6, "slots", lambda: draws.number(1, 3 * workers))
     knobs |= draws.maybe(0.3, "length_max", lambda: draws.number(1, 200))
     knobs |= draws.maybe(0.2, "bytes_max", lambda: draws.number(4_000, 200_000))
-    knobs |= draws.maybe(0.5, "cap", lambda: draws.number(1, 2 * workers))
-    knobs |= draws.maybe(0.3, "pool", lambda: draws.number(1, 3 * workers))
     knobs |= draws.maybe(0.4, "rate_ru", lambda: draws.number(5, 2_000))
     knobs |= draws.maybe(0.3, "epoch_ms", lambda: draws.one_of((100, 1_000)))
     knobs |= draws.maybe(0.4, "priced", lambda: 1)
-    knobs |= draws.maybe(0.25, "adaptive", lambda: 1)
-    knobs |= draws.maybe(0.2, "algorithm", lambda: draws.even(1, 4))
-    for name in ("gated", "parts_adapt"):
-        knobs |= draws.maybe(0.15, name, lambda: 1)
     return knobs
 
 
@@ -269,7 +262,6 @@ def _dispatcher(seed: int, draws: SetupDraws) -> Setup:
     work_us = draws.one_of((2_000, 5_000, 10_000, 20_000))
     shards = draws.one_of((2, 3, 5))
     knobs = {"shards": shards, "slots": draws.one_of((8, 16, 64)), "service_us": work_us}
-    knobs["places"] = draws.one_of((16, 32, 64))
     per_s = draws.even(10 * shards, 20 * shards)
     count = draws.even(1, 4)
     loads = [
@@ -308,7 +300,6 @@ def _crowded_dispatcher(seed: int, draws: SetupDraws) -> Setup:
         for number in range(count)
     ]
     knobs = {"slots": slots, "service_us": work_us, "memoryless": 1}
-    knobs |= draws.maybe(0.3, "places", lambda: draws.one_of((slots, 16, 256)))
     span_ms = draws.one_of((2_000, 14_000))
     return _setup("dispatcher", seed, span_ms, loads, (), knobs)
 

@@ -21,9 +21,10 @@ from sluicegate.lab.hunt.record import CANCELLED, DONE, REFUSED, HuntRecord, Hun
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck
 from sluicegate.lab.world import World
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, Fill, HotKey, HotKeySettings
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 VALUE_BYTES: Final = 100
 HANG_US: Final = 30_000_000
@@ -66,7 +67,7 @@ class _Reads:
         self.waiters_max = knob("waiters_max", 10_000)
         self.flights_max = knob("flights_max", 10_000)
         places = knob("places", 0)
-        self.queue = Queue(QueueSettings(places=places, length_max=50)) if places else None
+        self.queue = Gate(GateSettings(slots=places, length_max=50)) if places else None
         self.shared: Coalesce[int] = Coalesce(
             CoalesceSettings(waiters_max=self.waiters_max, flights_max=self.flights_max),
             None if self.queue is None else self.queue.requeue,

@@ -15,7 +15,6 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.durations import Exponential
@@ -33,8 +32,7 @@ from sluicegate.lab.hunt.stage import (
     speeds_of,
 )
 from sluicegate.lab.world import World
-from sluicegate.policies.class_reserve import KEPT_BITS
-from sluicegate.policies.queue.queue import WAITER_BYTES
+from sluicegate.policies.admission.settings import WAITER_BYTES
 from sluicegate.policies.stack import StackPermit
 from sluicegate.testing import START_US
 
@@ -44,9 +42,6 @@ PATIENCE: Final = 5  # a deadline of so many mean services is missed by 1 in 150
 WASTED_MAX: Final = 0.02  # twice what a rule at the p99 lets through
 LEARNED_US: Final = 1_000_000  # by then the rule knows how long work takes
 CHANCE_SIGMAS: Final = 6.0
-RESTED_US: Final = 3_000_000
-SLOW_PERMILLE: Final = 200
-NOTICED_US: Final = 10_000_000
 CALM_US: Final = 600_000_000
 
 
@@ -75,8 +70,6 @@ class _Server:
         self.admitted_lately = 0
         self.cancellable: dict[asyncio.Task[object], None] = {}  # waiters that may give up
         self.cancel_chance = world.chance("spite")
-        self.was_slow = False
-        self.limit_before, self.busiest, self.rest_us = 0, 0, 0
         self.calls_begun: dict[str, int] = {}
 
     async def one(self, number: int, load: HuntLoad) -> None:
@@ -107,8 +100,6 @@ class _Server:
         if isinstance(admission, Decision):
             unit.status = REFUSED
             reason = admission.reason
-            if reason is BULKHEAD_FULL:
-                self._check_refusal(request)
             unit.reason = "" if reason is None else reason.name
             return
         await self._work(request, load, unit, admission)
@@ -121,12 +112,7 @@ class _Server:
         self.at_work += 1
         self.at_work_of[shard] += 1
         self.admitted_lately += 1
-        self.busiest = max(self.busiest, self.at_work)
         self.calls_begun[request.caller] = self.calls_begun.get(request.caller, 0) + 1
-        record.level("work at once", self.at_work)
-        record.level("places taken", self.chain.queue.inflight)
-        record.level("past the gate", self.chain.gate.inflight)
-        record.level("work in all shards", self.at_work)
         record.level(f"work in {shard}", self.at_work_of[shard])
         if request.criticality < load.allowed:
             sentence = f"{request.caller} was admitted as {request.criticality.name}"
@@ -152,24 +138,12 @@ class _Server:
             self._cancel_a_waiter()
             if self.world.chance("twice").draw() < 0.1 and permit.end(Outcome.SUCCESS, now_us):
                 record.add_violation("ends once", "a permit ended twice")
-            if self.chain.adaptive and not self.chain.gated:
-                self._resize(request, outcome, now_us - unit.begun_us, now_us)
 
     def _cancel_a_waiter(self) -> None:
         """Cancel a waiter now and then, at the very instant at which another gets a place."""
         if self.cancellable and self.cancel_chance.draw() < CANCEL_SHARE:
             waiting = list(self.cancellable)
             waiting[int(self.cancel_chance.draw() * len(waiting))].cancel()
-
-    def _resize(self, request: Request, outcome: Outcome, took_us: int, now_us: int) -> None:
-        """Set the number of places to the limit that `concurrency` finds."""
-        if outcome is Outcome.IGNORE:
-            return
-        dropped = outcome is Outcome.DROPPED
-        number, before = self.chain.gate.number, self.chain.gate.limit
-        number.learn(took_us, self.at_work + 1, dropped, now_us, self.chain.gate.chance)
-        if number.limit != before:
-            self.chain.queue.resize(number.limit, now_us)
 
     def _request(self, load: HuntLoad, caller: int, draw: float) -> Request:
         now_us = self.clock.now_us()
@@ -196,62 +170,18 @@ class _Server:
         self.true_mru[load.name] = self.true_mru.get(load.name, 0) + mru
         self.done_of[load.name] = self.done_of.get(load.name, 0) + 1
 
-    def check_slowness(self) -> None:
-        """Check that what has once counted as slow counts so while it lasts."""
-        now_us = self.world.elapsed_us
-        fault = active(self.setup, "slow", now_us, "")
-        if fault is None or fault.where or fault.much > SLOW_PERMILLE:
-            self.was_slow = False
-            return
-        if now_us - fault.from_ms * MS < NOTICED_US:
-            return
-        slow = self.chain.stress.read(self.clock.now_us()).slow
-        if self.was_slow and not slow:
-            since_s = (now_us - fault.from_ms * MS) / 1e6
-            sentence = f"all is {1_000 // fault.much} times as slow, and after {since_s:.0f} s"
-            self.record.add_violation("known as slow", f"{sentence} that counts as healthy")
-        self.was_slow = slow
-
-    def check_limit(self) -> None:
-        """Check that the limit does not rise while less than half of it is used for 3 windows."""
-        if not self.chain.adaptive and not self.chain.gated:
-            return
-        limit, now_us = self.chain.gate.limit, self.world.elapsed_us
-        if limit > self.limit_before or 2 * self.busiest >= self.limit_before:
-            rested_us = now_us - self.rest_us
-            if self.limit_before and limit > self.limit_before and rested_us > RESTED_US:
-                sentence = f"the limit rose from {self.limit_before} to {limit} after a rest of"
-                self.record.add_violation("no growth at rest", f"{sentence} {rested_us:,} us")
-            self.rest_us = now_us
-        self.limit_before, self.busiest = limit, self.at_work
-
-    def _check_refusal(self, request: Request) -> None:
-        shard = request.shard
-        cap = self.chain.bulkhead.limit(shard)
-        # The last places of a part may be kept for higher classes.
-        open_places = (
-            cap if request.criticality is Criticality.CRITICAL else cap - (cap >> KEPT_BITS)
-        )
-        if self.at_work_of[shard] < open_places and self.at_work < self.chain.pool:
-            sentence = f"{shard} refused with {self.at_work_of[shard]} of {cap} at work"
-            self.record.add_violation("refused for a reason", sentence)
-
     # What must be so at any instant.
 
     def disagreements(self) -> Iterator[str]:
         """Yield counts that do not agree with what the callers have."""
-        stack, queue = self.chain.stack.stats(), self.chain.queue.stats()
+        stack, gate = self.chain.stack.stats(), self.chain.gate.stats()
         inside = self.waiting + self.at_work
-        gated = self.chain.gate.inflight
         pairs = (
             ("entered the stack", stack.entered, self.entered),
             ("entering it", stack.entering, self.waiting),
             ("under way in it", stack.under_way, self.at_work),
-            ("waiting in the queue", queue.queued, self.waiting),
-            ("in places of the queue", queue.inflight, self.at_work),
-            ("past the gate", gated, self.at_work if self.chain.gated else 0),
-            ("in the bulkhead", self.chain.bulkhead.inflight, self.at_work),
-            ("under way for the deadline", self.chain.deadline.stats().under_way, inside),
+            ("waiting in the queue", gate.queued, self.waiting),
+            ("in slots of the queue", gate.inflight, self.at_work),
             ("under way for request units", self.chain.units.stats().under_way, inside),
         )
         for name, theirs, ours in pairs:
@@ -259,11 +189,12 @@ class _Server:
                 yield f"{name}: the policy says {theirs:,}, and there are {ours:,}"
 
     def idle_places(self) -> Iterator[str]:
-        """Yield it when a unit waits while a place is free."""
-        queue = self.chain.queue
-        if queue.inflight < queue.places and queue.stats().queued:
-            places = f"{queue.inflight} of {queue.places} places are taken"
-            yield f"{queue.stats().queued} wait, and {places}"
+        """Yield it when a unit waits while a slot is free."""
+        for shard, resource in self.chain.gate.resources.items():
+            waiting = resource.queue.waiting
+            if waiting and resource.inflight < resource.limit:
+                slots = f"{resource.inflight} of {resource.limit} slots of {shard} are taken"
+                yield f"{waiting} wait, and {slots}"
 
 
 async def play_server(world: World, setup: Setup, record: HuntRecord) -> None:
@@ -272,18 +203,13 @@ async def play_server(world: World, setup: Setup, record: HuntRecord) -> None:
     for fault in setup.faults:
         if fault.what == "jump":
             world.call_at_us(fault.from_ms * MS, server.clock.jump, fault.much * MS)
-        elif fault.what == "reshard":
-            for at_ms, cap in ((fault.from_ms, fault.much), (fault.until_ms, server.chain.cap)):
-                world.call_at_us(at_ms * MS, server.chain.reshard, server.shards, cap, record)
     course = record.courses.setdefault("what is admitted in half a second", [])
     record.step_us = COURSE_US
 
     async def sample() -> None:
-        queue = server.chain.queue.stats()
+        queue = server.chain.gate.stats()
         record.level("units in line", queue.queued)
         record.level("bytes in line", queue.queued * (WAITER_BYTES + REQUEST_BYTES))
-        server.check_limit()
-        server.check_slowness()
         for sentence in await recheck(server.disagreements):
             record.add_violation("conserved", sentence)
         for sentence in await recheck(server.idle_places):
@@ -306,10 +232,8 @@ async def _end(server: _Server) -> None:
         record.add_violation("conserved", sentence)
     left = record.left
     left["waiting"], left["at work"] = server.waiting, server.at_work
-    if not server.chain.parts_adapt:  # those keep what they have learned
-        left["bulkhead compartments"] = server.chain.bulkhead.stats().shards
-    left["past the gate"] = server.chain.gate.inflight
-    left["bytes in line"] = server.chain.queue.stats().queued_bytes
+    left["in slots"] = server.chain.gate.inflight
+    left["bytes in line"] = server.chain.gate.queued_bytes
     paid_of: dict[str, int] = {}
     for caller, mru in server.chain.budget.paid_mru.items():
         load = caller.rpartition("-")[0]
@@ -330,17 +254,14 @@ async def _end(server: _Server) -> None:
         if price != 1_000:
             sentence = f"a unit costs {member.name} {price:,} thousandths after ten calm minutes"
             record.add_violation("let go", sentence)
-    quiet = Request("quiet", caller="quiet", criticality=Criticality.BULK)
-    if isinstance(server.chain.shed.admit(quiet, now_us), Decision):
-        record.add_violation("let go", "BULK is shed after ten calm minutes")
 
 
 def _check_waste(server: _Server) -> None:
     """Where places are workers and a deadline is many services long, the slack rule leaves 1%."""
     setup, service_us = server.setup, server.setup.knob("service_us", 10_000)
-    if setup.faults or setup.knob("shards", 1) > 1 or setup.knob("adaptive", 0):
+    if setup.faults or setup.knob("shards", 1) > 1 or not setup.knob("slots", 0):
         return
-    if setup.knob("places", 0) > setup.knob("workers", 8):
+    if setup.knob("slots", 0) > setup.knob("workers", 8):
         return
     for number, load in enumerate(setup.loads):
         if load.timeout_ms * MS < PATIENCE * service_us * load.rows:

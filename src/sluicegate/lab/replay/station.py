@@ -29,7 +29,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import good_quantile_ms, refused_p99_ms
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import server_chain, with_shed
+from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.traces.trace import Trace, TraceRow
@@ -51,7 +51,6 @@ BASELINE: Final = "fifo"
 CANDIDATES: Final[Mapping[str, MakePolicy]] = {
     OURS: server_chain,
     "queue": queue,
-    "with-shed": with_shed,
     BASELINE: fifo_pool,
 }
 

@@ -240,16 +240,11 @@ class _Dispatcher:
         quotas.set_quotas(
             {one.name: ceil(one.quota_ru / len(rig.entered(one))) for one in rig.callers}
         )
-        shard_places = settings.shard_places or (
-            settings.places if rig.shards == 1 else max(1, settings.places // 2)
-        )
         self.chain = PolicyChain(
             settings,
-            chance,
             CallerUsage(),
             budget=quotas.spent_from,
             weights=default_weights(),
-            shard_places=shard_places,
         )
         self.chain.replace_classes({one.name: one.criticality for one in rig.callers})
         self.admission = Admission(self.chain, world.clock, quotas.supply)

@@ -33,11 +33,11 @@ from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.scenario import candidate_maker
 from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
-from sluicegate.policies.operation_cost import WorkShape
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.work_shape import WorkShape
 from sluicegate.testing import START_US
 
 Cut: TypeAlias = Callable[[Request], Iterable[Request]]
@@ -243,7 +243,6 @@ def rows_of(part: Request) -> int:
 CHUNK_RU: Final = 10
 # By the default weights a read of one row costs 1 for the request, 1 for the row, and its time.
 READ_RU: Final = 2.2
-INFLIGHT_MAX: Final = 1_000
 
 
 def shape_of(request: Request) -> WorkShape:
@@ -261,28 +260,22 @@ def chunked(
     *,
     ru: int = CHUNK_RU,
     share: float = 1.0,
-    scans_max: int | None = -1,
     classes: bool = True,
     charged_whole: bool = True,
 ) -> MakeGate:
-    """Request units, a bulkhead for scans, and a queue that parts of `ru` enter one by one.
+    """Request units, and a queue that parts of `ru` enter one by one.
 
-    Any of it can be left out: `ru=0` cuts nothing, `scans_max=None` has no bulkhead (-1 is as many
-    as there are workers), without `classes` all are alike, and what is not `charged_whole` is
+    With `ru=0` nothing is cut; without `classes` all are alike, and what is not `charged_whole` is
     charged part by part.
     """
 
     def make(rig: Tenants, world: World) -> TenantGate:
         units = units_of(rig, share)
         charge = at_once("request units", units)
-        queue = Queue(QueueSettings(places=rig.workers))
+        queue = Gate(GateSettings(slots=rig.workers))
         once = [charge] if charged_whole else []
         if not classes:
             once.append(at_once("no classes", _AllAlike()))
-        if scans_max is not None:
-            cap = rig.workers if scans_max < 0 else scans_max
-            settings = BulkheadSettings(cap=INFLIGHT_MAX, pool=INFLIGHT_MAX, caps={"scan": cap})
-            once.append(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
         return TenantGate(
             queue if charged_whole else Stack(charge, waits("queue", queue)),
             Stack(*once) if once else None,
@@ -309,7 +302,7 @@ def guarded(settings: RequestUnitsSettings) -> MakeGate:
 
     def make(rig: Tenants, world: World) -> TenantGate:
         units = RequestUnits(settings, shape_of=shape_of)
-        queue = Queue(QueueSettings(places=rig.workers))
+        queue = Gate(GateSettings(slots=rig.workers))
         return TenantGate(Stack(at_once("request units", units), waits("queue", queue)))
 
     return make

@@ -28,7 +28,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs import shipped
-from sluicegate.lab.rigs.server_chain import server_chain, with_shed
+from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
 from sluicegate.lab.scenario import (
     AS_BARS,
@@ -135,7 +135,6 @@ SCENARIO: Final = Scenario(
     candidates={
         **{name: candidate(each) for name, each in shipped.SHIPPED.items()},
         "queue-alone": candidate(policy_candidate(server_chain)),
-        "with-shed": candidate(policy_candidate(with_shed)),
         **{name: candidate(kernel_candidate(TABLE[name])) for name in (*PLAIN, "folly")},
     },
     ours="protect",

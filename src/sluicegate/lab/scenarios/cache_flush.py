@@ -52,8 +52,9 @@ from sluicegate.lab.scenario import (
     candidate_maker,
 )
 from sluicegate.lab.world import World, run
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.testing import START_US
 
 BUCKET_US: Final = 250_000
@@ -271,7 +272,7 @@ class GuardedPath:
         self._clock = world.clock
         self._fetch = fetch
         self._fill = fill
-        self._queue = Queue(QueueSettings(places=rig.workers)) if queue else None
+        self._queue = Gate(GateSettings(slots=rig.workers)) if queue else None
         self._shared: Coalesce[int] | None = None
         if coalesce:
             raised = self._queue.requeue if self._queue is not None else None
@@ -294,7 +295,7 @@ class GuardedPath:
         self._fill(request.key, version)
         return version
 
-    async def _load_queued(self, queue: Queue, request: Request) -> int:
+    async def _load_queued(self, queue: Gate, request: Request) -> int:
         permit = await queue.admit(request, self._clock)
         if isinstance(permit, Decision):
             raise Refused(permit)

@@ -17,7 +17,7 @@ from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import server_chain, turning, without_queue
+from sluicegate.lab.rigs.server_chain import server_chain, without_queue
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
@@ -48,7 +48,6 @@ SCENARIO: Final = Scenario(
         **SHIPPED,
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
-        "with-shed": policy_candidate(turning(ROTATE_US)),
         "dagor": kernel_candidate(dagor_each(ROTATE_US)),
         "dagor-fixed": kernel_candidate(dagor_each(HOUR_US)),
         "pid": kernel_candidate(pid),

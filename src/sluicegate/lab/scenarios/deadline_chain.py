@@ -39,7 +39,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.policy import NOTHING_HELD, Admission, WaitingPolicy
+from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
@@ -52,9 +52,8 @@ from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.shipped import protected_station
 from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
-from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.queue.queue import Queue, QueueSettings
-from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 
 HOPS_MAX: Final = 16
 
@@ -105,44 +104,13 @@ def protect(rig: Hops, world: World) -> WaitingPolicy:
 
 
 def queue_alone(rig: Hops, world: World) -> WaitingPolicy:
-    """Its queue, and nobody asks beforehand how long the way takes."""
-    return Queue(QueueSettings(places=rig.places))
-
-
-def without_queue(rig: Hops, world: World) -> WaitingPolicy:
-    """Whoever has too little time for the way is refused, before a plain pool and behind it."""
-    return _pool(rig, Deadline())
-
-
-def expired_only(rig: Hops, world: World) -> WaitingPolicy:
-    """The deadline carried along, and what has passed it is refused: the form of the seed."""
-    return _pool(rig, Deadline(DeadlineSettings(slack=False)))
+    """Its queue alone."""
+    return Gate(GateSettings(slots=rig.places))
 
 
 def nothing(rig: Hops, world: World) -> WaitingPolicy:
     """Whoever comes waits."""
     return FifoPool(rig.places)
-
-
-def _pool(rig: Hops, deadline: Deadline) -> Stack:
-    return Stack(
-        at_once("deadline", deadline),
-        waits("pool", FifoPool(rig.places)),
-        at_once("look", _Look(deadline)),
-    )
-
-
-@final
-class _Look:
-    """Another look at a deadline, without a probe."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-
-    def admit(self, request: Request, now_us: int) -> Admission:
-        """Refuse if there is no time any more."""
-        refusal = self._deadline.look(request, now_us)
-        return NOTHING_HELD if refusal is None else refusal
 
 
 class HopsRun(NamedTuple):
@@ -291,14 +259,12 @@ SCENARIO: Final = Scenario(
     candidates={
         "protect": candidate(protect),
         "queue-alone": candidate(queue_alone),
-        "without-queue": candidate(without_queue),
-        "seed-expired": candidate(expired_only),
         "fifo": candidate(nothing),
     },
     ours="protect",
-    must_fail=("fifo", "seed-expired", "without-queue"),
+    must_fail=("fifo",),
     own_settings={
-        "queue.places twelve for each worker": "a place is kept until the answer: it is for "
+        "slots: twelve for each worker": "a place is kept until the answer: it is for "
         "whoever sets up a service to say how many may be on their way, behind it included; six "
         "for each answer 0.97 of what is possible, one for each hop 0.90",
     },

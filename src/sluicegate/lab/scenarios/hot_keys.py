@@ -1,8 +1,8 @@
 """Hot keys: a crowd reads a few keys, and the store can do half of it or less.
 
-`flood`: a million reads a second for five keys, spread over fifty nodes. Of the reads of hot keys at
-most one in a thousand is forwarded in the first ten seconds, and one in ten thousand from then on;
-the keys are noticed within 50 ms; the p99 of other reads grows by a tenth at most.
+`flood`: a million reads a second for five keys, spread over fifty nodes. Of the reads of hot keys
+at most one in a thousand is forwarded in the first ten seconds, and one in ten thousand from then
+on; the keys are noticed within 50 ms; the p99 of other reads grows by a tenth at most.
 
 `popular`, `one-key`, `zipf`: more reads than the store can do, of 500 keys that are each read three
 times a second, of one key, and of 100,000 keys by Zipf's law. From one second after the onset 95%
@@ -323,7 +323,7 @@ SCENARIO: Final = Scenario(
     number=10,
     name="hot-keys",
     title="Crowds on one key, five and 500, and loads that nothing need be kept for",
-    why="A crowd on a few keys takes the store from all, and a stale answer without need is a fault.",
+    why="A crowd on a few keys takes the store from all; a stale answer without need is a fault.",
     rigs={
         "flood": FloodRig(),
         "popular": replace(SMALL, per_s=1_680.0, hot_keys=500, hot_share=0.95),

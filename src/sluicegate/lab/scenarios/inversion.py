@@ -44,12 +44,12 @@ from sluicegate.lab.measures import quantile
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.scenario import AS_BARS, PLACES, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.settings import one_of
-from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.stack import Stack, waits
 
 READ: Final = "read"
 LOCK: Final = "lock"
@@ -135,7 +135,7 @@ class SharedReads:
     """Reads through `coalesce`, before a queue by class."""
 
     def __init__(self, rig: Inversion, world: World, *, raises: bool = True) -> None:
-        queue = Queue(QueueSettings(places=rig.workers))
+        queue = Gate(GateSettings(slots=rig.workers))
         self._world = world
         self._workers = _WorkerPool(world, queue, rig.workers)
         self._coalesce: Coalesce[None] = Coalesce(
@@ -196,9 +196,6 @@ class _LockedWrites:
         self._locks: dict[str, Stack] = {}
         self._units = RequestUnits(RequestUnitsSettings())
         self._chunk_ru = rig.chunk_ru if in_chunks else rig.bulk_rows * 2
-        settings = BulkheadSettings(cap=rig.workers, pool=rig.workers)
-        bulkhead = Bulkhead(settings, world.chance("bulkhead"))
-        self._jobs = Stack(at_once("bulkhead", bulkhead))
 
     async def work(self, request: Request) -> None:
         """One write; one that is long is `rows` of a millisecond each."""
@@ -209,9 +206,8 @@ class _LockedWrites:
         if ROWS not in request.attributes:
             await self._workers.do(request, None, lock)
             return
-        async with self._jobs.enter(request, self._world.clock):
-            for chunk in self._units.chunks(request, self._chunk_ru):
-                await self._do_chunk(chunk, lock)
+        for chunk in self._units.chunks(request, self._chunk_ru):
+            await self._do_chunk(chunk, lock)
 
     async def _do_chunk(self, chunk: Request, lock: Stack) -> None:
         """What is refused comes again when it was told to: a job is not lost for a chunk."""
@@ -266,13 +262,13 @@ naive: Final = partial(_site, raises=False, shares=False, in_chunks=False)
 fifo: Final = partial(naive, queued=False)
 
 
-def _queue(rig: Inversion) -> Queue:
-    return Queue(QueueSettings(places=rig.workers))
+def _queue(rig: Inversion) -> Gate:
+    return Gate(GateSettings(slots=rig.workers))
 
 
-def _lock() -> Queue:
+def _lock() -> Gate:
     # Whoever asks for it is at work: he is told to go by nothing but his deadline.
-    return Queue(QueueSettings(name="lock", places=1, form="none"))
+    return Gate(GateSettings(name="lock", slots=1))
 
 
 class InversionRun(NamedTuple):

@@ -31,15 +31,12 @@ from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.lab.baselines.rate_gates import PlainWindow
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import AS_BARS, WALL, Figures, PlotSpec, Scenario, candidate_maker
-from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.stress import Stress
 from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance
 
@@ -94,21 +91,14 @@ def play(rig: Overhead, make: Callable[[SeededChance], Handle], seed: int) -> Ov
 
 
 def server_chain(chance: SeededChance) -> Handle:
-    """Shield, deadline, criticality, request units, shed, queue, concurrency, and who observes."""
-    stress = Stress()
-    shed = Shed(stress, chance)
+    """Shield, criticality, request units, queue."""
     shield: HotKey[object] = HotKey(HotKeySettings())
     table = dict.fromkeys(CALLERS, Criticality.CRITICAL)
     plenty = RequestUnitsSettings(rate_ru=1_000_000, burst_ru=1_000_000)
-    adaptive = AdaptiveSettings(algorithm="vegas")
     stack = Stack(
-        at_once("deadline", Deadline()),
         at_once("criticality", CriticalityClamp(CriticalitySettings(callers=table))),
         at_once("request units", RequestUnits(plenty)),
-        at_once("shed", shed),
-        waits("queue", Queue(QueueSettings())),
-        at_once("concurrency", Concurrency(ConcurrencySettings(adaptive=adaptive), chance)),
-        observers=[stress],
+        waits("queue", Gate(GateSettings())),
     )
 
     def handle(request: Request) -> None:

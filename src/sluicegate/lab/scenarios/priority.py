@@ -20,7 +20,6 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import (
     server_chain,
-    with_shed,
     without_criticality,
     without_queue,
 )
@@ -65,7 +64,6 @@ SCENARIO: Final = Scenario(
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
-        "with-shed": policy_candidate(with_shed),
         **SETTLED,
         "folly": kernel_candidate(folly_codel),
         "fifo": kernel_candidate(no_control),

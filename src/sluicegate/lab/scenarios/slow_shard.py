@@ -44,11 +44,9 @@ from sluicegate.lab.scenario import (
 )
 from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
-from sluicegate.policies.breaker import Breaker
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
-from sluicegate.policies.concurrency import AdaptiveSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.settings import within
-from sluicegate.policies.stack import Stack, at_once
 
 SHARDS_MAX: Final = 1_000
 
@@ -211,24 +209,14 @@ CAP: Final = 40
 SPEED: Final = 1 / 50
 
 
-def gate(settings: BulkheadSettings | None = None, *, breaks: bool = False) -> MakeGate:
-    """Return a maker of a bulkhead, with a breaker for each shard before it if it `breaks`."""
-
-    def make(rig: Shards, world: World) -> Stack:
-        before = [at_once("breaker", Breaker(world.chance("breaker")))] if breaks else []
-        compartments = Bulkhead(settings or BulkheadSettings(), world.chance("bulkhead"))
-        return Stack(*before, at_once("bulkhead", compartments))
-
-    return make
+def gate(rig: Shards, world: World) -> Gate:
+    """One queue and one limit for each shard."""
+    return Gate(GateSettings(slots=CAP))
 
 
-ONE_POOL: Final = BulkheadSettings(cap=POOL, pool=POOL)  # a refusal when it is full
-
-bulkhead: Final = gate()
-adaptive: Final = gate(BulkheadSettings(adaptive=AdaptiveSettings()))
-with_breaker: Final = gate(breaks=True)
-breaker: Final = gate(ONE_POOL, breaks=True)
-without: Final = gate(ONE_POOL)
+def found(rig: Shards, world: World) -> Gate:
+    """The same, with limits that are found."""
+    return Gate(GateSettings())
 
 
 def shared_pool(rig: Shards, world: World) -> FifoPool:
@@ -240,22 +228,19 @@ SCENARIO: Final = Scenario(
     number=16,
     name="slow-shard",
     title="One shard of ten fifty times slower",
-    why="A part that is slow fills its own compartment, and the ship stays afloat.",
+    why="A shard that is slow fills its own queue, and the others are served.",
     rigs={
         "slow": Shards(speed_profile=SpeedProfile(((0, SPEED),))),
         "turns": Shards(speed_profile=SpeedProfile(((2_000_000, SPEED), (4_000_000, 1.0)))),
         "two": Shards(speed_profile=SpeedProfile(((0, SPEED),)), slow=2),
     },
     candidates={
-        "bulkhead": candidate(bulkhead),
-        "adaptive": candidate(adaptive),
-        "with-breaker": candidate(with_breaker),
-        "breaker": candidate(breaker),
-        "without-bulkhead": candidate(without),
+        "gate": candidate(gate),
+        "found": candidate(found),
         "shared-pool": candidate(shared_pool),
     },
-    ours="bulkhead",
-    must_fail=("shared-pool", "without-bulkhead"),
+    ours="gate",
+    must_fail=("shared-pool",),
     goals=(
         Goal(figure="success.healthy", at_least=0.999),
         Goal(figure="slow_inflight_peak", at_most=CAP),

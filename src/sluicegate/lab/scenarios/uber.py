@@ -43,12 +43,10 @@ from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
-from sluicegate.policies.deadline import Deadline
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.stress import Stress
 
 CAPACITY_PER_S: Final = 3_200
 LOAD: Final = 1.5
@@ -88,14 +86,10 @@ RIG: Final = Rig(
 
 def chain(rig: Rig, world: World) -> Stack:
     """All stages of the server, as they come; no caller's quota is in the way."""
-    stress = Stress()
     quota = RequestUnitsSettings(rate_ru=1_000_000, burst_ru=1_000_000)
     return Stack(
-        at_once("deadline", Deadline()),
         at_once("request units", RequestUnits(quota)),
-        at_once("shed", Shed(stress, world.chance("shed"))),
-        waits("queue", Queue(QueueSettings(places=rig.workers))),
-        observers=[stress],
+        waits("queue", Gate(GateSettings(slots=rig.workers))),
     )
 
 

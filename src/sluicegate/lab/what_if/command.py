@@ -88,8 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="front",
         metavar="NAME",
         default="fifo",
-        help="before the backend: fifo, a plain pool (default), or our policies: chain, queue, "
-        "with-shed",
+        help="before the backend: fifo, a plain pool (default), or our policies: chain, queue",
     )
     add("--queue", metavar="N", default="1000000", help="how many may wait (default 1e6)")
     add("--seed", metavar="N", default="0", help="the seed (default 0)")

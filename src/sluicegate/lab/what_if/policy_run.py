@@ -24,7 +24,7 @@ from sluicegate.lab.durations import Constant
 from sluicegate.lab.replay.station import CALLERS
 from sluicegate.lab.retries import NO_MORE
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import server_chain, with_shed
+from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy
 from sluicegate.lab.what_if.fifo_run import BLOCK, OnCount, make_retriers
@@ -38,7 +38,6 @@ from sluicegate.testing import START_US
 POLICIES: Final[Mapping[str, MakePolicy]] = {
     "chain": server_chain,
     "queue": queue,
-    "with-shed": with_shed,
 }
 _UNASKED: Final = -1
 _US: Final = 1_000_000

@@ -5,7 +5,7 @@
                 the queue is full: the oldest unit of the lowest rank leaves with QUEUE_FULL
     ends        its slot goes to the next unit: criticality, then callers by the time they have
                 used, then the newest once a queue stands (`kernels/fair_queue.py`)
-    too late    a unit that can no longer finish leaves with QUEUE_TIMEOUT at that instant
+    too late    a unit that can no longer finish leaves with DEADLINE at that instant
     hangs up    cancel the task that waits: the unit leaves the queue
 
 The limit is the number of slots where it is known, and found where it is not
@@ -33,7 +33,6 @@ from sluicegate.contracts.reasons import (
     DEADLINE,
     OVERLOADED,
     QUEUE_FULL,
-    QUEUE_TIMEOUT,
     Reason,
 )
 from sluicegate.contracts.request import Request
@@ -92,7 +91,16 @@ class GateWaiter(Waiting):
 class GatePermit(BasePermit):
     """One slot."""
 
-    __slots__ = ("_gate", "_inflight", "is_open", "request", "resource", "sent_us", "unit")
+    __slots__ = (
+        "_gate",
+        "_inflight",
+        "is_open",
+        "request",
+        "resource",
+        "sent_us",
+        "unit",
+        "window",
+    )
 
     def __init__(
         self,
@@ -101,6 +109,7 @@ class GatePermit(BasePermit):
         request: Request,
         now_us: int,
         unit: GateWaiter | None,
+        window: int,
     ) -> None:
         self._gate = gate
         self._inflight = resource.inflight
@@ -109,6 +118,7 @@ class GatePermit(BasePermit):
         self.request = request
         self.sent_us = now_us
         self.unit = unit
+        self.window = window
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """Give the slot to the next unit."""
@@ -188,7 +198,7 @@ class Gate(BasePromptPolicy):
         """Take a slot, for a request that is `ready`."""
         resource = self.resource(request)
         if request.deadline_us is not None and self._is_too_late(
-            request, resource.need_us(request, now_us), now_us
+            request, resource.least_us(request, now_us), now_us
         ):
             return self._refusal(DEADLINE)
         return self._start(resource, request, now_us, None)
@@ -210,8 +220,8 @@ class Gate(BasePromptPolicy):
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
         resource = self.resource(request)
-        need_us = resource.need_us(request, now_us)
-        if self._is_too_late(request, need_us, now_us):
+        least_us = resource.least_us(request, now_us)
+        if self._is_too_late(request, least_us, now_us):
             return self._refusal(DEADLINE)
         loop = asyncio.get_running_loop()
         size = WAITER_BYTES + (0 if self._size_bytes is None else self._size_bytes(request))
@@ -219,7 +229,7 @@ class Gate(BasePromptPolicy):
         if not self._make_room(unit):
             self._full += 1
             return self._refusal(QUEUE_FULL, self._wait_us(resource))
-        resource.queue.push(unit, need_us, now_us)
+        resource.push(unit, request, least_us, now_us)
         self.queued += 1
         self.queued_bytes += size
         self._watch(resource, clock, now_us)
@@ -252,9 +262,11 @@ class Gate(BasePromptPolicy):
                 self._late += 1
                 self._late_us += took_us
             late = late or outcome is Outcome.DROPPED
-            resource.record(request, sent_us, inflight, took_us, now_us, late)
+            resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
+        elif resource.found is not None:
+            resource.found.forget(permit.window, now_us)
         if resource.queue.waiting and not self._turn:
             self._serve(resource, now_us)
 
@@ -264,6 +276,11 @@ class Gate(BasePromptPolicy):
         if permit.is_open and found is not None and permit.request.deadline_us is None:
             found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
 
+    @property
+    def inflight(self) -> int:
+        """How many units are in flight in all resources."""
+        return sum(resource.inflight for resource in self.resources.values())
+
     def requeue(self, request: Request, now_us: int) -> bool:
         """Move a waiting request to the rank that it has now; looks at all that wait."""
         queue = self.resource(request).queue
@@ -271,7 +288,8 @@ class Gate(BasePromptPolicy):
             if isinstance(unit, GateWaiter) and unit.request is request:
                 queue.remove(unit)
                 unit.rank = rank_of(request)
-                queue.push(unit, unit.need_us, unit.queued_us)
+                least_us = 0 if unit.deadline_us < 0 else unit.deadline_us - unit.latest_us
+                unit.resource.push(unit, request, least_us, unit.queued_us)
                 return True
         return False
 
@@ -312,10 +330,10 @@ class Gate(BasePromptPolicy):
             self._worked_us,
         )
 
-    def _is_too_late(self, request: Request, need_us: int, now_us: int) -> bool:
+    def _is_too_late(self, request: Request, least_us: int, now_us: int) -> bool:
         """Whether the request could not end in time if it started now; count it."""
         deadline_us = request.deadline_us
-        if deadline_us is None or now_us + max(need_us, 1) <= deadline_us:
+        if deadline_us is None or now_us + max(least_us, 1) <= deadline_us:
             return False
         self._too_late += 1
         return True
@@ -323,9 +341,9 @@ class Gate(BasePromptPolicy):
     def _start(
         self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
     ) -> GatePermit:
-        resource.start(rank_of(request) if unit is None else unit.rank, now_us)
+        window = resource.start(rank_of(request) if unit is None else unit.rank, now_us)
         self._admitted += 1
-        return GatePermit(self, resource, request, now_us, unit)
+        return GatePermit(self, resource, request, now_us, unit, window)
 
     def _serve(self, resource: Resource, now_us: int) -> None:
         """Start the units that have a slot now."""
@@ -353,7 +371,7 @@ class Gate(BasePromptPolicy):
             if unit is None:
                 return
             self._timed_out += 1
-            self._reject(unit, QUEUE_TIMEOUT)
+            self._reject(unit, DEADLINE)
 
     def _make_room(self, unit: GateWaiter) -> bool:
         """Evict units of lower ranks, or older ones of the same, until this one fits."""

@@ -63,10 +63,15 @@ class Resource:
             times = self.times.setdefault(operation, ServiceTimes())
         return times
 
-    def need_us(self, request: Request, now_us: int) -> int:
-        """Return how long this request is expected to take if it starts now; 0 if unknown."""
+    def need_us(self, request: Request) -> int:
+        """Return how long this request is expected to take; 0 if nothing is known."""
         times = self.times.get(request.operation)
-        return 0 if times is None else times.expected_us(self.inflight, now_us)
+        return int(self.mean_us if times is None or not times.count else times.mean_us)
+
+    def least_us(self, request: Request, now_us: int) -> int:
+        """Return the least time that this request takes if it starts now; 0 if unknown."""
+        times = self.times.get(request.operation)
+        return 0 if times is None else times.least_us(self.inflight, now_us)
 
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
@@ -76,22 +81,41 @@ class Resource:
                 return True
         return False
 
-    def start(self, rank: int, now_us: int) -> None:
-        """A unit has been sent."""
+    def push(self, unit: Waiting, request: Request, least_us: int, now_us: int) -> None:
+        """Add a unit to the queue."""
+        self.queue.push(
+            unit,
+            self.need_us(request),
+            now_us,
+            least_us=least_us,
+            slots=self.limit,
+        )
+
+    def start(self, rank: int, now_us: int) -> int:
+        """A unit is sent; return the window that it belongs to (`FoundLimit.send`)."""
         self.inflight += 1
         self.served_us[rank] = now_us
+        return 0 if self.found is None else self.found.send()
 
     def next(self, now_us: int) -> Waiting | None:
         """Take the unit out of the queue that is to start now; None if none may."""
         if not self.queue.waiting or self.inflight >= self.limit:
             return None
-        return self.queue.pop(self.mean_us, now_us)
+        return self.queue.pop(self.mean_us)
 
     def record(
-        self, request: Request, sent_us: int, inflight: int, took_us: int, now_us: int, late: bool
+        self,
+        request: Request,
+        sent_us: int,
+        window: int,
+        inflight: int,
+        took_us: int,
+        now_us: int,
+        late: bool,
     ) -> None:
         """Learn from a unit that has ended; `inflight` were in flight when it was sent."""
-        self.times_of(request.operation).record(took_us, inflight, now_us)
+        times = self.times_of(request.operation)
+        times.record(took_us, inflight, now_us)
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
         self.mean_us += (took_us - self.mean_us) * weight
         found = self.found
@@ -101,7 +125,14 @@ class Resource:
                 arrived_us = request.arrived_us
                 patience_us = request.deadline_us - (arrived_us if arrived_us else sent_us)
             found.record(
-                sent_us, now_us, inflight, max(patience_us, 0), late, self.queue.waiting > 0
+                window,
+                took_us,
+                now_us,
+                inflight,
+                max(patience_us, 0),
+                times.usual_us or self.mean_us,
+                late,
+                self.queue.waiting > 0,
             )
 
 

@@ -5,14 +5,19 @@
 It is `resilience/server/asgi.py` without a queue: a thread is admitted or rejected at once. What it
 says of failures that are handed on and of answers that nobody waits for holds here too. The slot is
 held until the server closes what the application returned, as the thread is.
+
+A server with no more threads than the limit never has a request that could be rejected: its threads
+run out first, and others wait in its own queue. The first request logs that, where the server's
+threads can be counted. `sluicegate resilience serve` has the queue in front of the threads.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Token
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -29,6 +34,7 @@ from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.protection import Protection, protection_of
+from sluicegate.resilience.server.wsgi_threads import server_threads
 from sluicegate.resilience.settings import Resilience
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 
 Begin: TypeAlias = Callable[[str, list[tuple[str, str]]], Any]
 
+_log: Final = logging.getLogger("sluicegate.resilience")
 _SOCKET_ONLY = Proxies(0)
 _DROPPED = ("503", "504")
 
@@ -55,10 +62,14 @@ class ProtectedWsgiApp:
         self.protection = protection
         self._caller = caller
         self._endpoint = endpoint
+        self._counted_threads = False
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request, or refuse it at once."""
         protection = self.protection
+        if not self._counted_threads:
+            self._counted_threads = True
+            _warn_of_few_threads(protection, server_threads(environ))
         arrival = WsgiArrival(environ, _SOCKET_ONLY, None)
         path = arrival.path
         if path in protection.bypass:
@@ -108,6 +119,17 @@ def protect(
     """
     protection = protection_of(settings, protection, threaded=True)
     return ProtectedWsgiApp(app, protection, caller, endpoint)
+
+
+def _warn_of_few_threads(protection: Protection, threads: int | None) -> None:
+    limit = protection.slots
+    if threads is not None and threads <= limit:
+        _log.warning(
+            "protect: %d threads of the server <= limit %d, so it rejects nothing and requests "
+            "wait in the server; run `sluicegate resilience serve MODULE:APP --threads %d`, or "
+            "set the limit below %d",
+            threads, limit, threads, threads,
+        )  # fmt: skip
 
 
 @final

@@ -287,16 +287,18 @@ class Mesh:
     async def _decide_each(self, states: Sequence[DescriptorState], now_us: int) -> None:
         """Each counter by itself."""
         parts = [part for one in states for part in one.parts if part.decision is None]
-        cache = self._cache
+        cache, known_over = self._cache, False
         if cache is not None:
             for part in parts:
                 part.cached = part.counting.above and cache.has(_counter_of(part), now_us)
+                known_over = known_over or part.cached
             parts = [part for part in parts if not part.cached]
-        if self.settings.stop_when_over and len(parts) > 1:
-            await self._take_each(parts, keep=False)
-            for part in parts:
-                part.settle()
-            if any(part.over for part in parts):
+        if self.settings.stop_when_over and (known_over or len(parts) > 1):
+            if not known_over:
+                await self._take_each(parts, keep=False)
+                for part in parts:
+                    part.settle()
+            if known_over or any(part.over for part in parts):
                 for part in parts:
                     if not part.over:
                         part.to_take = 0

@@ -20,6 +20,7 @@ from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.hot_key import OfferedLoads
 from sluicegate.testing import HandClock, SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
@@ -39,7 +40,7 @@ class Bench:
     """A shield over an engine that answers after 20 ms what it is told to."""
 
     def __init__(self, loop: VirtualLoop, **some: Any) -> None:
-        plain: dict[str, Any] = {"hot_min": 3, "hot_permille": 0, "jitter": 0.0}
+        plain: dict[str, Any] = {"saved_min": 2.0, "jitter": 0.0}  # hot at the third read
         self.loop = loop
         self.shield: Shield[Row] = Shield(ShieldSettings(**(plain | some)), Half())
         self.key = self.shield.key("t", b"p", b"s")
@@ -55,8 +56,10 @@ class Bench:
             raise error
         return row
 
-    def look(self, key: str = "", *, strong: bool = False) -> tuple[int, Row | None]:
-        return self.shield.look(key or self.key, self.loop.now_us(), strong=strong)
+    def look(
+        self, key: str = "", *, shard: str = "", strong: bool = False
+    ) -> tuple[int, Row | None]:
+        return self.shield.look(key or self.key, self.loop.now_us(), shard, strong=strong)
 
     def read(self, stale: Row | None = None, request: Request | None = None) -> Awaitable[Any]:
         read_request = request or Request(self.key)
@@ -151,7 +154,7 @@ def test_an_old_row_is_not_served_instead_of_an_error_past_its_own_expiry() -> N
 )
 def test_an_old_answer_stands_in_for_an_error_and_for_a_refusal(error: Exception) -> None:
     async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, window_us=100 * SECOND)
+        bench = Bench(loop, saved_min=0.0)
         await bench.warm()
         await pause_us(3_500 * MS)
         state, row = bench.look()
@@ -188,7 +191,7 @@ def test_a_bug_is_no_reason_to_serve_what_is_old() -> None:
 
 def test_an_answer_near_its_end_is_served_and_one_reader_fetches_ahead() -> None:
     async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, window_us=100 * SECOND)
+        bench = Bench(loop, saved_min=0.0)
         await bench.warm()
         await pause_us(3_490 * MS)
         bench.row = Row(b"s", b"new")
@@ -314,55 +317,6 @@ def test_a_write_that_began_before_the_table_turned_voids_what_was_read_since() 
     run(story)
 
 
-def test_a_large_value_is_found_though_it_is_asked_for_seldom() -> None:
-    async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, hot_min=24)
-        large = Row(b"s", bytes(1 << 20))
-        for _ in range(2):
-            assert bench.look()[0] == COLD
-            bench.shield.record_read(bench.key, ROW)
-        assert bench.look()[0] == COLD
-        bench.shield.record_read(bench.key, large)
-        assert bench.look()[0] == MISS  # it weighs 257 now
-        bench.row = large
-        await bench.read()
-        assert bench.look() == (FRESH, large)  # and has room
-        bench.shield.record_read(bench.key, ROW)
-        assert bench.shield.stats().large == 0
-
-    run(story)
-
-
-def test_of_large_keys_those_that_are_asked_for_are_remembered() -> None:
-    async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, large_keys_max=2, hot_min=4, large_bytes=1)
-        for name in ("a", "b"):
-            bench.look(name)
-            bench.shield.record_read(name, Row(b"", b"1234567"))
-        bench.look("a")
-        bench.shield.record_read("c", Row(b"", b"1234567"))  # in the place of b
-        assert bench.shield.stats().large == 2
-        for name, state in (("d", COLD), ("a", MISS), ("b", COLD)):
-            assert bench.look(name)[0] == state
-
-    run(story)
-
-
-def test_dispatchers_tell_each_other_what_is_hot_whatever_their_turns() -> None:
-    async def story(loop: VirtualLoop) -> None:
-        here, there = Bench(loop), Bench(loop)
-        here.shield.replace_table("t")
-        key = here.shield.key("t", b"p", b"s")
-        for _ in range(3):
-            here.look(key)
-        hot_keys = here.shield.top(10)
-        assert hot_keys == [(there.key, 3)]
-        assert there.shield.heed([*(name for name, _ in hot_keys), "no key"], loop.now_us()) == 1
-        assert there.look()[0] == MISS  # at its first read
-
-    run(story)
-
-
 def test_the_board_tells_what_became_of_the_reads_of_a_key() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
@@ -376,39 +330,44 @@ def test_the_board_tells_what_became_of_the_reads_of_a_key() -> None:
     run(story)
 
 
-def test_the_board_shows_a_key_that_is_hot_only_with_what_others_are_asked() -> None:
-    async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop)
-        assert bench.look()[0] == COLD
-        assert bench.shield.board(5) == []
-        assert bench.shield.heed_sums({bench.key: 100}, loop.now_us()) == 1
-        await bench.read()
-        assert bench.look() == (FRESH, ROW)
-        ((key, _, served, forwarded, _),) = bench.shield.board(5)
-        assert (key, served, forwarded) == (bench.key, 1, 1)
-
-    run(story)
-
-
-def test_what_is_remembered_keeps_step_with_the_counters() -> None:
+def test_reads_remembered_are_halved_with_each_window() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
         for _ in range(8):
             bench.look()
-        await pause_us(SECOND)
+        await pause_us(3 * SECOND)
         bench.look()
         assert bench.shield.remembered == 5
-        assert bench.shield.top(1) == [(bench.key, 5)]
-        await pause_us(100 * SECOND)
+        assert [place.guaranteed for place in bench.shield.board(1)] == [5]
+        await pause_us(300 * SECOND)
         bench.look()
         assert bench.shield.remembered == 1
 
     run(story)
 
 
+def test_key_is_shielded_only_while_its_shard_is_loaded() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        loads = {"s": 0.0, "idle": 0.0}
+        bench = Bench(loop)
+        bench.shield = Shield(ShieldSettings(), Half(), loads=OfferedLoads(loads.__getitem__))
+        states = [bench.look(shard="s")[0] for _ in range(500)]
+        assert set(states) == {COLD}
+        loads["s"] = 1.0
+        states = [bench.look(shard="s")[0] for _ in range(100)]
+        assert states[0] == COLD
+        assert states[-1] == MISS
+        await bench.read(None, Request(bench.key, shard="s"))
+        assert bench.look(shard="s") == (FRESH, ROW)
+        assert bench.look("another", shard="s") == (COLD, None)
+        assert bench.look(shard="idle") == (COLD, None), "another shard has its own load"
+
+    run(story)
+
+
 def test_the_longest_key_there_is_can_be_hot() -> None:
     async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, hot_min=1)
+        bench = Bench(loop, saved_min=0.0)
         assert bench.look(key_of("t" * 64, b"p" * 240, b"s" * 240, 7))[0] == MISS
 
     run(story)
@@ -416,8 +375,9 @@ def test_the_longest_key_there_is_can_be_hot() -> None:
 
 def test_the_tallies_are_bounded() -> None:
     async def story(loop: VirtualLoop) -> None:
-        bench = Bench(loop, tallies_max=2, hot_min=1)
+        bench = Bench(loop, tallies_max=2, saved_min=0.0)
         for name in ("a", "b", "c"):
+            bench.look(name)
             bench.look(name)
             fill = bench.shield.begin(name, loop.now_us())
             bench.shield.land(fill, ROW, loop.now_us())
@@ -458,7 +418,7 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize(
     "some",
-    [{"large_bytes": 0}, {"ahead_us": 0}, {"ttl_us": 0}, {"waiters_max": 0}, {"tallies_max": 0}],
+    [{"saved_min": -1}, {"ahead_us": 0}, {"ttl_us": 0}, {"waiters_max": 0}, {"tallies_max": 0}],
 )
 def test_settings_are_checked_where_they_are_made(some: dict[str, int]) -> None:
     with pytest.raises(BadValue, match=next(iter(some))):
@@ -475,7 +435,7 @@ def test_who_joined_a_fetch_is_not_refused_for_its_leaders_quota() -> None:
 
     async def story() -> None:
         clock = HandClock()
-        shield: Shield[Row] = Shield(ShieldSettings(hot_min=1), SeededChance(1))
+        shield: Shield[Row] = Shield(ShieldSettings(saved_min=0.0), SeededChance(1))
         key = shield.key("t", b"p", b"")
         for _ in range(50):
             shield.look(key, clock.now_us())
@@ -518,7 +478,7 @@ def test_who_joined_a_fetch_of_the_same_caller_is_refused_with_it_and_does_not_a
         clock = HandClock()
         refused: list[str] = []
         shield: Shield[Row] = Shield(
-            ShieldSettings(hot_min=1),
+            ShieldSettings(saved_min=0.0),
             SeededChance(1),
             refused=lambda request, decision, now_us: refused.append(request.caller),
         )

@@ -221,7 +221,7 @@ async def test_following_outlives_any_failure_and_tells_of_it() -> None:
 
     engine.read = broken
     task = asyncio.ensure_future(node.catalogue.follow())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while node.catalogue.failures.count < 3:
             await asyncio.sleep(0.001)
         failing = False

@@ -176,7 +176,7 @@ async def test_keeping_and_sweeping_outlive_any_failure_and_tell_of_it(
         asyncio.ensure_future(node.keeper.follow_sweep()),
     ]
     with caplog.at_level(logging.WARNING, "sluicegate.kv"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (node.keeper.stats().failed and node.keeper.stats().sweep_failed > 2):
                 node.clock.advance(us=1_000)
                 await asyncio.sleep(0.001)
@@ -185,7 +185,7 @@ async def test_keeping_and_sweeping_outlive_any_failure_and_tell_of_it(
     assert stats.last_error == stats.sweep_last_error
     assert len(caplog.records) == 2  # each once
     failing = False
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while node.catalogue.state.tables["a"].phase != "normal":
             node.clock.advance(us=1_000_000)
             await asyncio.sleep(0.001)
@@ -289,7 +289,7 @@ async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: 
     engine.load = slow
     rows = [StreamRow(b"p%05d" % number, b"", b"v") for number in range(1_500)]
     part = asyncio.ensure_future(loaded(node, "a", "u", "merge", rows))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while calls < 2:
             await asyncio.sleep(0)
     await turns()

@@ -62,7 +62,7 @@ class Served:
         self.port = int(found[1])
 
     def get(self, path: str) -> tuple[int, bytes]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -77,7 +77,7 @@ class Served:
 
     def kill(self, how: int = signal.SIGKILL) -> None:
         os.kill(self.process.pid, how)
-        self.process.wait(20)
+        self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -124,7 +124,7 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         parts = until(lambda: some_parts(server), "waiting for parts")
         server.kill()
         loader.send_signal(signal.SIGINT)
-        assert loader.wait(20) != 0
+        assert loader.wait(60) != 0
         assert loader.stderr is not None
         output = loader.stderr.read()
         assert "run the same command again to go on" in output
@@ -142,7 +142,7 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         until(lambda: server.upload()["state"] == "folding", "waiting for the fold")
         server.kill()
         loader.kill()
-        loader.wait(20)
+        loader.wait(60)
         assert loader.stderr is not None
         loader.stderr.close()
 
@@ -155,7 +155,7 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         server.kill()
         if loader.poll() is None:
             loader.kill()
-            loader.wait(20)
+            loader.wait(60)
 
 
 def some_parts(server: Served) -> list[int]:

@@ -159,7 +159,7 @@ async def running_rules_door(
             yield RunningRulesDoor(listening, door, rules, serves, well)
     finally:
         rules.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while door.under_way or rules.stats().calls:
             await asyncio.sleep(0.002)
 
@@ -189,7 +189,7 @@ def rules_door_in_thread(**how: Any) -> Iterator[RunningRulesDoor]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    open_now.wait(10)
+    open_now.wait(60)
     try:
         if failed:
             raise failed[0]
@@ -197,7 +197,7 @@ def rules_door_in_thread(**how: Any) -> Iterator[RunningRulesDoor]:
     finally:
         if not loop.is_closed():
             loop.call_soon_threadsafe(ends.set)
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     if failed:
         raise failed[0]

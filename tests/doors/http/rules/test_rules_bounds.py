@@ -24,7 +24,7 @@ def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_i
     gate = threading.Event()
 
     def slowly(_: Mapping[str, str]) -> dict[str, Any] | None:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return {}
 
     async def story() -> None:
@@ -119,7 +119,7 @@ def test_a_wait_ends_soon_after_the_door_does() -> None:
 
 def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
     gate = threading.Event()
-    admin = MemoryRuleAdmin(lambda _: {} if gate.wait(10) else None)
+    admin = MemoryRuleAdmin(lambda _: {} if gate.wait(60) else None)
 
     async def story() -> None:
         http = HttpSettings(answer_timeout_s=0.05)
@@ -172,7 +172,7 @@ def test_what_ends_after_its_loop_is_told_to_nobody(caplog: pytest.LogCaptureFix
 
     async def story() -> None:
         made.append(ThreadCalls("test", threads_max=1, waiting_max=0, of_caller_max=1))
-        made[0].start("ann", lambda: gate.wait(10))
+        made[0].start("ann", lambda: gate.wait(60))
         made[0].close()
 
     asyncio.run(story())

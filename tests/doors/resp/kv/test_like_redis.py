@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
 KEYS = ["t:a", "t:b", "t:a:x", "t:a:x:y", "u:a"]
+ROWS = ["t:a", "t:a:x", "t:a:y", "t:a:x:y"]  # of one partition
 FAR_S = 4_000_000_000
 Words = tuple[str, ...]
 
@@ -40,7 +41,7 @@ class Peer:
     """A connection to a real Redis."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         (about,) = self.request(command("INFO", "server"), 1)
         self.old = b"redis_version:6" in about  # see `is_newer`
 
@@ -70,6 +71,7 @@ def peer(redis_any: RedisServer) -> Iterator[Peer]:
 
 
 key = st.sampled_from(KEYS)
+row = st.sampled_from(ROWS)
 value = st.sampled_from(
     [
         "",
@@ -132,7 +134,12 @@ def flat(words: Any) -> Words:
 def is_newer(words: Words) -> bool:
     """What Redis before 7 does not know (conditions of EXPIRE), or answers otherwise."""
     conditional = "EXPIRE" in words[0].upper() and len(words) > 3
-    return conditional or words[0] == "WATCH" or words[-1] == str(-(1 << 63))
+    return (
+        conditional
+        or words[0].upper().endswith("EXPIRETIME")
+        or words[0] == "WATCH"
+        or words[-1] == str(-(1 << 63))
+    )
 
 
 def old_and_absent(words: Words) -> bool:
@@ -147,6 +154,8 @@ plain = st.one_of(
     st.tuples(st.just("SET"), key, value),
     st.tuples(st.just("SET"), key, value, st.lists(option, max_size=2)),
     st.tuples(st.just("MSET"), st.lists(st.tuples(key, value), min_size=1, max_size=4)),
+    st.tuples(st.just("MSETNX"), st.lists(st.tuples(row, value), min_size=1, max_size=4)),
+    st.tuples(anyway(["EXPIRETIME", "PEXPIRETIME"]), key),
     st.tuples(st.just("EXPIRE"), key, anyway(["100", "0", "-1", "x", "01"]), unstrict),
     st.tuples(st.just("PEXPIRE"), key, anyway(["100000", "0", "-5"]), unstrict),
     st.tuples(st.just("EXPIREAT"), key, anyway([str(FAR_S), str(FAR_S + 9), "1", "-1"]), condition),
@@ -166,6 +175,9 @@ plain = st.one_of(
             ("GET",),
             ("MSET", "t:a"),
             ("MSET", "t:a", "1", "t:b"),
+            ("MSETNX", "t:a", "1", "t:a"),
+            ("EXPIRETIME",),
+            ("TIME", "t:a"),
             ("INCRFOO", "t:a"),
             ("SCAN", "x", "MATCH", "t:*"),
             ("SCAN", "0", "MATCH", "t:*", "COUNT", "0"),
@@ -232,13 +244,12 @@ def test_whatever_is_said_the_replies_are_those_of_redis(
     assert [comparable(one) for one in got] == [comparable(one) for one in reply]
 
 
-ROWS = ["t:a", "t:a:x", "t:a:y", "t:a:x:y"]
-row = st.sampled_from(ROWS)
 in_one_partition = st.one_of(
     st.tuples(anyway(["GET", "STRLEN", "TYPE", "TTL", "PERSIST", "GETDEL", "INCR", "DECR"]), row),
     st.tuples(anyway(["MGET", "EXISTS", "DEL", "UNLINK"]), st.lists(row, min_size=1, max_size=4)),
     st.tuples(st.just("SET"), row, value, st.lists(option, max_size=2)),
-    st.tuples(st.just("MSET"), st.lists(st.tuples(row, value), min_size=1, max_size=4)),
+    st.tuples(anyway(["MSET", "MSETNX"]), st.lists(st.tuples(row, value), min_size=1, max_size=4)),
+    st.tuples(anyway(["EXPIRETIME", "PEXPIRETIME"]), row),
     st.tuples(st.just("EXPIREAT"), row, anyway([str(FAR_S), str(FAR_S + 9), "1"]), condition),
     st.tuples(anyway(["INCRBY", "DECRBY"]), row, amount),
     st.tuples(anyway(["GETSET", "SETNX"]), row, value),
@@ -261,7 +272,7 @@ def unnested(words_list: list[Words]) -> list[Words]:
     return kept
 
 
-READING = ("GET", "STRLEN", "TYPE", "TTL", "MGET", "EXISTS")
+READING = ("GET", "STRLEN", "TYPE", "TTL", "MGET", "EXISTS", "EXPIRETIME", "PEXPIRETIME")
 
 
 def never_changed_back(words_list: list[Words]) -> list[Words]:

@@ -521,3 +521,68 @@ def test_a_key_that_is_named_twice_is_deleted_once() -> None:
         talk.lose()
 
     run(story())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_time_and_expiry_instants_are_absolute(late: bool) -> None:
+    async def story() -> None:
+        client = Client(late)
+        client.hand.advance(us=7)
+        at_us = client.hand.now_us()
+        assert await client.say("TIME") == [b"%d" % (at_us // S), b"%d" % (at_us % S)]
+        await client.say("SET t:a 1 PX 1500")
+        assert await client.say("PEXPIRETIME t:a") == -(-(at_us + 1_500_000) // 1_000)
+        assert await client.say("EXPIREAT t:a 4000000000") == 1
+        client.hand.advance(s=5)
+        assert await client.say("EXPIRETIME t:a") == 4_000_000_000
+        await client.say("PERSIST t:a")
+        assert await client.say("EXPIRETIME t:a") == -1
+        assert await client.say("PEXPIRETIME t:b") == -2
+        client.talk.lose()
+
+    run(story())
+
+
+def test_msetnx_writes_all_or_none_of_one_partition() -> None:
+    async def story() -> None:
+        client = Client()
+        assert await client.say("MSETNX t:a:x 1 t:a:y 2") == 1
+        assert await client.say("MSETNX t:a:z 3 t:a:y 4") == 0
+        assert await client.say("MGET t:a:x t:a:y t:a:z") == [b"1", b"2", None]
+        assert "one partition" in await client.say("MSETNX t:a 1 t:b 2")
+        assert await client.say("EXISTS t:a t:b") == 0
+        client.talk.lose()
+
+    run(story())
+
+
+def test_mset_and_del_of_5000_keys_run_in_batches() -> None:
+    async def story() -> None:
+        client = Client(late=True, parts_max=1 << 14)
+        keys = [f"t:{number}" for number in range(4_000)] + [f"t:p:{n}" for n in range(1_000)]
+        pairs = [word for key in keys for word in (key, "v")]
+        assert await client.say(["MSET", *pairs, "t:0", "last"]) == b"OK"
+        assert [one.operation for one in client.service.calls] == ["write"] * 6
+        assert await client.say("GET t:0") == b"last"
+        assert await client.say(["EXISTS", *keys]) == 5_000
+        assert await client.say(["DEL", *keys, "t:0"]) == 5_000
+        client.service.raise_next(Unavailable("the engine", "it is gone"))
+        assert (await client.say(["MSET", *pairs])).startswith("BUSY")
+        client.talk.lose()
+
+    run(story())
+
+
+def test_oversized_command_is_an_error_that_keeps_the_connection() -> None:
+    async def story() -> None:
+        client = Client(parts_max=64)
+        pairs = ["t:a", "1"] * 40
+        assert "64 parts at most" in await client.say(["MSET", *pairs])
+        assert await client.say("SET t:a 2") == b"OK"
+        assert await client.say("MULTI") == b"OK"
+        assert "64 parts at most" in await client.say(["MSET", *pairs])
+        assert (await client.say("EXEC")).startswith("EXECABORT")
+        assert await client.say("GET t:a") == b"2"
+        client.talk.lose()
+
+    run(story())

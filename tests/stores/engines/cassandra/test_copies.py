@@ -73,7 +73,9 @@ def test_single_node_with_old_keyspace_names_the_statement() -> None:
 def test_ring_with_quorum_passes(
     centers: list[str], replication: dict[str, str] | None, query: str
 ) -> None:
-    create(Ring(centers, replication), query)
+    ring = Ring(centers, replication)
+    create(ring, query)
+    assert bool(ring.created) is (replication is None)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def refuse(*args, **more):
 async def fill(engine):
     for number in range(70):
         change = Change("t", b"%d" % number, b"", b"x" * (1 << 20))
-        await asyncio.wait_for(engine.write([change]), 20)
+        await asyncio.wait_for(engine.write([change]), 60)
 
 async def refused(engine, words):
     try:

@@ -116,6 +116,31 @@ def test_killed_master_of_catalogue_costs_its_own_rows_alone(redis_cluster: Redi
     asyncio.run(story())
 
 
+def test_full_coverage_is_warned_of_once(
+    redis_cluster: RedisCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        engine = open_redis(redis_cluster.url)
+        try:
+            await engine.load("t", [(b"%d" % number, b"", b"v") for number in range(300)])
+        finally:
+            await engine.close()
+
+    def warnings() -> list[str]:
+        return [one for one in caplog.messages if "cluster-require-full-coverage" in one]
+
+    asyncio.run(story())
+    assert not warnings()
+    for number in (1, 2, 3):
+        redis_cluster.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes", number=number)
+    try:
+        asyncio.run(story())
+    finally:
+        for number in (1, 2, 3):
+            redis_cluster.ask("CONFIG", "SET", "cluster-require-full-coverage", "no", number=number)
+    assert len(warnings()) == 1
+
+
 def test_a_slot_that_moves_takes_its_partitions_along(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
         engine = open_redis(redis_cluster.url)

@@ -16,6 +16,7 @@ from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Flight
@@ -27,12 +28,13 @@ from sluicegate.policies.stack import StackPermit
 class Gets:
     """Reads of one place each."""
 
-    __slots__ = ("_admission", "_clock", "_hot", "_tables")
+    __slots__ = ("_admission", "_at_once", "_clock", "_hot", "_tables")
 
     def __init__(
         self, admission: Admission, tables: Tables, hot: HotReads | None, clock: Clock
     ) -> None:
         self._admission = admission
+        self._at_once = True  # whether the last read of the engine needed no waiting
         self._tables = tables
         self._hot = hot
         self._clock = clock
@@ -62,7 +64,50 @@ class Gets:
             shield.fetch_ahead(key, request, self._clock, fetch.fly)
             self._admission.cached(call.identity.name, now_us, call, shield, key)
             return row
-        return self._share(shield, key, None if state == MISS else row, request, fetch)
+        stale = None if state == MISS else row
+        if self._at_once and self._admission.prompt(request, now_us):
+            return self._read_hot(shield, key, stale, request, fetch, now_us)
+        return self._share(shield, key, stale, request, fetch)
+
+    def _read_hot(
+        self,
+        shield: Shield[Row],
+        key: str,
+        stale: Row | None,
+        request: Request,
+        fetch: _Fetch,
+        now_us: int,
+    ) -> MaybeAwaitable[Row | None]:
+        """Read and keep a row of an engine that answers at once: nobody could join the fetch."""
+        admission = self._admission
+        try:
+            permit = admission.now(request, now_us)
+            if permit is None:
+                return self._share(shield, key, stale, request, fetch)
+            fill = shield.begin(key, now_us, request.shard)
+            row = self._read(permit, fetch.table, fetch.partition, fetch.sort, now_us)
+        except (Refused, Unavailable):
+            if stale is None or not shield.stand_in(key, stale, now_us):
+                raise
+            admission.cached(request.caller, now_us, request)
+            return stale
+        if row is None or isinstance(row, Row):
+            admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
+            shield.land_at_once(fill, row, now_us)
+            return row
+        return admission.guarded(permit, self._finish(permit, row, now_us))
+
+    def _read(
+        self, permit: StackPermit, table: str, partition: bytes, sort: bytes, now_us: int
+    ) -> MaybeAwaitable[Row | None]:
+        """Read the tables; end the permit if that fails."""
+        try:
+            row = self._tables.read_one(table, partition, sort, now_us)
+        except BaseException as error:
+            self._admission.failed(permit, error)
+            raise
+        self._at_once = row is None or isinstance(row, Row)
+        return row
 
     async def _share(
         self, shield: Shield[Row], key: str, stale: Row | None, request: Request, fetch: _Fetch
@@ -81,11 +126,7 @@ class Gets:
         if admission.prompt(request, now_us):
             permit = admission.now(request, now_us)
             if permit is not None:
-                try:
-                    row = self._tables.read_one(table, partition, sort, now_us)
-                except BaseException as error:
-                    admission.failed(permit, error)
-                    raise
+                row = self._read(permit, table, partition, sort, now_us)
                 if row is None or isinstance(row, Row):
                     admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
                     return row
@@ -98,11 +139,7 @@ class Gets:
         """Through the chain, after whatever has to be waited for."""
         permit = await self._admission.later(request)
         now_us = self._clock.now_us()
-        try:
-            row = self._tables.read_one(table, partition, sort, now_us)
-        except BaseException as error:
-            self._admission.failed(permit, error)
-            raise
+        row = self._read(permit, table, partition, sort, now_us)
         if row is None or isinstance(row, Row):
             self._admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
             return row
@@ -120,14 +157,14 @@ class Gets:
 class _Fetch:
     """The read of one place, for all its waiters."""
 
-    __slots__ = ("_gets", "_partition", "_sort", "_table")
+    __slots__ = ("_gets", "partition", "sort", "table")
 
     def __init__(self, gets: Gets, table: str, partition: bytes, sort: bytes) -> None:
         self._gets = gets
-        self._table = table
-        self._partition = partition
-        self._sort = sort
+        self.table = table
+        self.partition = partition
+        self.sort = sort
 
     async def fly(self, flight: Flight[Row | None]) -> Row | None:
         """Read with the request of the flight, which has the highest class of its waiters."""
-        return await self._gets.read_later(self._table, self._partition, self._sort, flight.request)
+        return await self._gets.read_later(self.table, self.partition, self.sort, flight.request)

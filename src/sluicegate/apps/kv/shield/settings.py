@@ -22,7 +22,7 @@ class ShieldSettings:
     """
 
     counters: int = 2_500
-    saved_min: float = 1.0
+    saved_min: float = 0.5
     cache_bytes_max: int = 64 << 20
     entry_bytes_max: int = 4 << 20
     ttl_us: int = 3_500_000

@@ -82,7 +82,7 @@ V = TypeVar("V", bound=CachedAnswer)
 
 @final
 class _Tally:
-    """What became of the reads of one hot key."""
+    """What became of the reads of one key, since it was hot or shown."""
 
     __slots__ = ("forwarded", "served", "size_bytes")
 
@@ -199,6 +199,9 @@ class Shield(Generic[V]):
         """Count this read, and return what to do."""
         load = None if self._loads is None else self._loads.see(shard)
         if not self._hot.is_hot(key, now_us, load, strong):
+            tally = self._tallies.get(key)
+            if tally is not None:
+                tally.forwarded += 1
             return COLD, None
         state, row = self._hot.find(key, now_us, self._chance.draw())
         if row is not None and 0 < row.expires_us <= now_us:
@@ -235,22 +238,28 @@ class Shield(Generic[V]):
         try:
             row = await self._share_fetch(request_now, shared_fetch)
         except (Refused, Unavailable):
-            if stale is None or 0 < stale.expires_us <= clock.now_us():
+            if stale is None or not self.stand_in(key, stale, clock.now_us()):
                 raise
-            self._stale_served += 1
-            row = stale
-            # It may have flown, and have been charged for; what it got is the cached one.
-            shared_fetch.flew = False
+            # The fetch may have been charged for, but the answer is the cached one.
+            request.measured = Measured(0, 0, stale.size_bytes, True)
+            return stale
         if row is not None and 0 < row.expires_us <= clock.now_us():
             self._expired += 1
             row = row.unexpired(clock.now_us())
-        tally = self._tally(key)
         if shared_fetch.flew:
-            tally.forwarded += 1
+            self._tally(key).forwarded += 1
         else:
-            tally.served += 1
+            self._tally(key).served += 1
             request.measured = Measured(0, 0, 0 if row is None else row.size_bytes, True)
         return row
+
+    def stand_in(self, key: str, stale: V, now_us: int) -> bool:
+        """Return whether an old answer may be served because its fetch failed, and count it."""
+        if 0 < stale.expires_us <= now_us:
+            return False
+        self._stale_served += 1
+        self._tally(key).served += 1
+        return True
 
     async def _share_fetch(self, request: Request, shared_fetch: _SharedFetch[V]) -> V | None:
         """By a flight; but what its leader was refused for himself is no refusal of another.
@@ -308,6 +317,11 @@ class Shield(Generic[V]):
             return False
         return fill.put(row, size_bytes, now_us=now_us, draw=self._chance.draw())
 
+    def land_at_once(self, fill: Fill[V], row: V | None, now_us: int) -> None:
+        """Keep what a reader has fetched by itself, of an engine that answers at once."""
+        self.land(fill, row, now_us)
+        self._tally(fill.key).forwarded += 1
+
     def begin_write(self, key: str) -> None:
         """Cache nothing of this key until `end_write`: it is about to be written."""
         plain = self._plain(key)
@@ -331,22 +345,17 @@ class Shield(Generic[V]):
         self._turns[table] = self._turns.get(table, 0) + 1
 
     def board(self, k: int) -> list[HotPlace]:
-        """The hottest keys, and what became of their reads."""
+        """The keys that are read most, and what became of their reads."""
         board = []
         for key, guaranteed in self._hot.top(k):
-            tally = self._tallies.get(key)
-            if tally is None:
-                board.append(HotPlace(without_turn(key), guaranteed, 0, 0, 0))
-            else:
-                board.append(
-                    HotPlace(
-                        without_turn(key),
-                        guaranteed,
-                        tally.served,
-                        tally.forwarded,
-                        tally.size_bytes,
-                    )
+            tally = self._tallies.get(key) or _Tally()
+            if len(self._tallies) < self.settings.tallies_max:
+                self._tallies[key] = tally  # from now on its reads are counted, hot or not
+            board.append(
+                HotPlace(
+                    without_turn(key), guaranteed, tally.served, tally.forwarded, tally.size_bytes
                 )
+            )
         return board
 
     @property

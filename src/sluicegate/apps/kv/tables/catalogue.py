@@ -175,6 +175,13 @@ class Catalogue:
         # When each table was first seen in its phase, by our clock.
         self.phase_since: dict[str, tuple[TableState, int]] = {}
 
+    def most_shards_answer(self) -> bool:
+        """Whether two of the three shards that have the catalogue answered just now.
+
+        False for an engine of one shard, and for one that keeps no copies.
+        """
+        return not self._copies.alone and self._clock.now_us() <= self.fresh_until_us
+
     def view(self, table: str) -> TableView:
         """How this table is read and written; only while it is fresh."""
         view = self.views.get(table)

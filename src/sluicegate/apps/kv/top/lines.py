@@ -11,12 +11,11 @@ from typing import Any, Final
 from sluicegate.apps.kv.shield.keys import place_of
 from sluicegate.command_line.text import counted, harmless, rate, table
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.stress import StressLevel
 
 NAME_CHARS_MAX: Final = 40
 KEY_CHARS_SHOWN: Final = 48
 ROWS_MAX: Final = 10
-_CALM: Final = StressLevel.CALM.name.lower()
+_CALM: Final = "calm"
 _INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
 _CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -151,7 +150,7 @@ def _head(picture: Picture) -> list[str]:
     lines.append(
         f"queue: {queue['queued']:,} waiting ({size(queue['queued_bytes'])}), "
         f"delay {span(queue['delay_us'])}, "
-        f"{queue['inflight']:,} of {queue['places']:,} places{overloaded}"
+        f"{queue['inflight']:,} of {queue['places']:,} slots{overloaded}"
     )
     return lines
 

@@ -17,6 +17,8 @@ from sluicegate.system import now_us
 
 HEAD_BYTES_MAX: Final = 65_536
 BODY_BYTES_MAX: Final = 16 << 20
+_SUCCESS: Final = range(200, 300)
+_WITH_CONTENT: Final = frozenset({200, 203, 206})
 _PORT_MAX: Final = 65_535
 
 
@@ -59,32 +61,45 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class DrillAnswer(NamedTuple):
+    """A status, and whether the body was as expected."""
+
+    status: int
+    expected: bool = True
+
+
 @final
 class HttpCaller:
-    """Asks with GET; the connections of answers that were read whole are used again."""
+    """Asks with GET; the connections of answers that were read whole are used again.
 
-    def __init__(self, host: str, port: int, patience_us: int) -> None:
+    A 2xx is as expected if its body contains `expect`. Without `expect`, it must have a body if the
+    first answer of the path had one.
+    """
+
+    def __init__(self, host: str, port: int, patience_us: int, expect: bytes = b"") -> None:
         self._host = host
         self._port = port
         self._patience_us = patience_us
+        self._expect = expect
+        self._has_body: dict[str, bool] = {}
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def ask(self, path: str) -> int:
-        """Return the status, or raise `TimeoutError`, `OSError` or `EOFError`."""
+    async def ask(self, path: str) -> DrillAnswer:
+        """Return the answer, or raise `TimeoutError`, `OSError` or `EOFError`."""
         began_us = now_us()
         async with asyncio.timeout(self._patience_us / 1_000_000):
             reader, writer, used = await self._connection()
             kept = False
             try:
                 try:
-                    status, kept = await self._exchange(reader, writer, path)
+                    status, body, kept = await self._exchange(reader, writer, path)
                 except (ConnectionError, EOFError):
                     if not used:
                         raise
                     # It was closed while nobody used it, as servers do.
                     writer.close()
                     reader, writer = await self._open()
-                    status, kept = await self._exchange(reader, writer, path)
+                    status, body, kept = await self._exchange(reader, writer, path)
             finally:
                 if not kept:
                     writer.close()
@@ -93,7 +108,15 @@ class HttpCaller:
         # A busy event loop cancels late; who waits would have hung up by then all the same.
         if now_us() - began_us > self._patience_us:
             raise TimeoutError
-        return status
+        return DrillAnswer(status, self._is_expected(path, status, body))
+
+    def _is_expected(self, path: str, status: int, body: bytes) -> bool:
+        if self._expect and status in _SUCCESS:
+            return self._expect in body
+        if status not in _WITH_CONTENT:
+            return True
+        had_body = self._has_body.setdefault(path, bool(body))
+        return bool(body) or not had_body
 
     def close(self) -> None:
         """Close what is kept."""
@@ -114,8 +137,8 @@ class HttpCaller:
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str
-    ) -> tuple[int, bool]:
-        """Send it and read the answer; return the status and whether the connection is kept."""
+    ) -> tuple[int, bytes, bool]:
+        """Send it and read the answer; return status, body and whether the connection is kept."""
         writer.write(
             b"GET %s HTTP/1.1\r\nHost: %s:%d\r\nX-Sluicegate-Deadline-Ms: %d\r\n\r\n"
             % (path.encode(), self._host.encode(), self._port, self._patience_us // 1_000)
@@ -133,22 +156,33 @@ class HttpCaller:
         }
         status = int(rest[:3])
         kept = version == b"http/1.1" and fields.get(b"connection") != b"close"
+        body = b""
         if fields.get(b"transfer-encoding") == b"chunked":
-            await _read_chunks(reader)
+            body = await _read_chunks(reader)
         elif b"content-length" in fields:
-            await reader.readexactly(_size(fields[b"content-length"], 10))
+            body = await reader.readexactly(_size(fields[b"content-length"], 10))
         elif status not in {204, 304}:
-            while await reader.read(HEAD_BYTES_MAX):
-                pass
+            body = await _read_rest(reader)
             kept = False
-        return status, kept
+        return status, body, kept
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> None:
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
     while size := _size((await reader.readuntil(b"\r\n")).partition(b";")[0].strip(), 16):
-        await reader.readexactly(size + 2)
+        body += (await reader.readexactly(size + 2))[:-2]
+        _check_size(len(body))
     while await reader.readuntil(b"\r\n") != b"\r\n":
         pass
+    return bytes(body)
+
+
+async def _read_rest(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while piece := await reader.read(HEAD_BYTES_MAX):
+        body += piece
+        _check_size(len(body))
+    return bytes(body)
 
 
 def _size(text: bytes, base: int) -> int:
@@ -156,6 +190,10 @@ def _size(text: bytes, base: int) -> int:
         size = int(text, base)
     except ValueError:
         raise ConnectionError("a length in the answer is no number") from None
+    _check_size(size)
+    return size
+
+
+def _check_size(size: int) -> None:
     if not 0 <= size <= BODY_BYTES_MAX:
         raise ConnectionError("the answer is too long")
-    return size

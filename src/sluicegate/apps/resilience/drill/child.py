@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.system import now_us
 
 END_S: Final = 2.0
+_POLL_S: Final = 0.005  # a killed child is gone within a few milliseconds on an idle machine
 _TAIL_BYTES: Final = 2_000
 
 
@@ -45,16 +48,16 @@ def started(
             _end(process)
 
 
-def check_alive(process: subprocess.Popen[bytes], printed: IO[bytes]) -> None:
-    """Refuse to go on with a service that has ended; what it printed last says why."""
+def ending_of(process: subprocess.Popen[bytes], printed: IO[bytes]) -> str:
+    """Return how the service has ended, with its last line; empty while it runs."""
     code = process.poll()
-    if code is not None:
-        size = printed.seek(0, os.SEEK_END)
-        printed.seek(max(size - _TAIL_BYTES, 0))
-        last = printed.read().decode("utf-8", "replace").strip().splitlines()
-        raise Unavailable(
-            "the service", f"it ended with code {code}: {last[-1] if last else 'it said nothing'}"
-        )
+    if code is None:
+        return ""
+    size = printed.seek(0, os.SEEK_END)
+    printed.seek(max(size - _TAIL_BYTES, 0))
+    last = printed.read().decode("utf-8", "replace").strip().splitlines()
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+    return f"it ended {how}: {last[-1] if last else 'it printed nothing'}"
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
@@ -64,12 +67,23 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the group by its number, gently and then not."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
+    """End the group by its number, first with SIGTERM, then with SIGKILL; return once it is gone."""
+    _signal(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
-    # What the service has started may outlive it.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _signal(process.pid, signal.SIGKILL)  # children of the service may outlive it
     process.wait()
+    # A killed process runs until the kernel gets to it. The wait is bounded, because a first process
+    # that collects no orphans keeps their entries forever.
+    end_us = now_us() + round(END_S * 1_000_000)
+    while _signal(process.pid, 0) and now_us() < end_us:
+        threading.Event().wait(_POLL_S)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a group and return whether the group exists."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
+        return False
+    return True

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from sluicegate.apps.resilience.drill.caller import (
@@ -20,17 +20,17 @@ from sluicegate.apps.resilience.drill.caller import (
     loopback_address,
     loopback_url,
 )
-from sluicegate.apps.resilience.drill.child import check_alive, started
+from sluicegate.apps.resilience.drill.child import ending_of, started
 from sluicegate.apps.resilience.drill.proxy import FaultProxy
 from sluicegate.apps.resilience.drill.report import lines_of
-from sluicegate.apps.resilience.drill.stages import (
+from sluicegate.apps.resilience.drill.settings import (
     BOTH,
     DEPENDENCY,
     OVERLOAD,
-    DrillResult,
     DrillSettings,
-    ServiceDrill,
 )
+from sluicegate.apps.resilience.drill.stages import Service, ServiceDrill
+from sluicegate.apps.resilience.drill.verdicts import DrillResult
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.settings import part_of, within
 
@@ -39,7 +39,7 @@ examples:
   sluicegate resilience drill -- python service.py --port {port}
   sluicegate resilience drill --path /page --dependency 127.0.0.1:5432 \\
       -- python service.py --port {port} --database {dependency}
-  sluicegate resilience drill --url http://127.0.0.1:8000/page
+  sluicegate resilience drill --url http://127.0.0.1:8000/page --expect "<title>Shop"
 
 In CMD, {port} is a free port that the service is to listen on, and {dependency} the address of a
 proxy before --dependency; the variables PORT, SLUICEGATE_DRILL_PORT and
@@ -57,6 +57,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--path", default="/", help="what to ask of CMD (default /)")
     parser.add_argument("--beside", default="", help="a path that needs no dependency")
     parser.add_argument("--health", default="/healthz", help="its health (default /healthz)")
+    parser.add_argument(
+        "--expect", default="", metavar="TEXT", help="text of a good answer [any content]"
+    )
     parser.add_argument(
         "--health-ms", type=int, default=100, help="how long health may take (default 100)"
     )
@@ -127,6 +130,7 @@ def _settings(arguments: Namespace) -> DrillSettings:
             goodput_min=arguments.goodput_min,
             health=health,
             beside=beside,
+            expect=arguments.expect,
             times=times,
             parts=arguments.only,
         )
@@ -147,17 +151,14 @@ async def _play(
             values["dependency"] = f"127.0.0.1:{await proxy.start(arguments.proxy_port)}"
             _progress(f"the proxy of the dependency listens on {values['dependency']}")
         with contextlib.ExitStack() as stack:
-            alive: Callable[[], None] = _nothing
+            service = Service(_runs)
             if arguments.command:
                 if "port" in values and not any("{port}" in word for word in arguments.command):
                     port = values["port"]
                     _progress(f"CMD has no {{port}}: it must listen on the variable PORT, {port}")
                 process, printed = stack.enter_context(started(arguments.command, values))
-
-                def alive() -> None:
-                    check_alive(process, printed)
-
-            return await ServiceDrill(url, settings, proxy, alive, _progress).play()
+                service = Service(lambda: ending_of(process, printed), process.pid)
+            return await ServiceDrill(url, settings, proxy, service, _progress).play()
     finally:
         if proxy is not None:
             await proxy.close()
@@ -202,5 +203,6 @@ def _progress(words: str) -> None:
     sys.stderr.flush()
 
 
-def _nothing() -> None:
-    """A service that somebody else started."""
+def _runs() -> str:
+    """Return nothing: the process of a service that others have started is not known."""
+    return ""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, final
 
-from sluicegate.apps.resilience.drill.caller import HttpCaller
+from sluicegate.apps.resilience.drill.caller import DrillAnswer, HttpCaller
 from sluicegate.system import now_us, thread_times
 
 UNDER_WAY_MAX: Final = 800
@@ -28,6 +28,7 @@ GROWTH: Final = 1.1  # less is none
 _STALE_MAX: Final = 2  # steps without growth after which there is no more to be found
 _SECOND_US: Final = 1_000_000
 GOOD: Final = range(200, 400)
+REJECTED: Final = frozenset({429, 503, 504})
 _COUNTED: Final = 0.9  # of the answers; a few stragglers are not waited for
 
 
@@ -41,8 +42,10 @@ class DrillRecord:
     began_us: int = field(default_factory=now_us)
     good_us: list[int] = field(default_factory=list)  # how long each took
     good_at_us: list[int] = field(default_factory=list)  # and when it came, since the beginning
-    refused_us: list[int] = field(default_factory=list)  # 429 and 503
-    errors: int = 0  # other statuses, broken connections
+    refused_us: list[int] = field(default_factory=list)  # 429, 503 and 504
+    wrong: dict[int, int] = field(default_factory=dict)  # other statuses, by number
+    unexpected: int = 0  # a good status without the content that belongs to it
+    broken: int = 0  # connections refused, reset or closed before the end of the answer
     hung: int = 0  # no answer in the time callers have
     unsent: int = 0
     busy: float = 0.0
@@ -68,6 +71,27 @@ class DrillRecord:
         return count / self.sent if self.sent else 0.0
 
     @property
+    def errors(self) -> int:
+        """Return how many got neither an answer nor a rejection, and did not hang up."""
+        return sum(self.wrong.values()) + self.unexpected + self.broken
+
+    def add(self, other: DrillRecord) -> None:
+        """Add a record of later requests."""
+        self.good_at_us += [self.span_us + at_us for at_us in other.good_at_us]
+        self.span_us += other.span_us
+        self.sent += other.sent
+        self.good_us += other.good_us
+        self.refused_us += other.refused_us
+        for status, count in other.wrong.items():
+            self.wrong[status] = self.wrong.get(status, 0) + count
+        self.unexpected += other.unexpected
+        self.broken += other.broken
+        self.hung += other.hung
+        self.unsent += other.unsent
+        self.busy = max(self.busy, other.busy)
+        self.late_us = max(self.late_us, other.late_us)
+
+    @property
     def doubtful(self) -> bool:
         """Whether this side was the slow one."""
         return self.busy > BUSY_MAX or self.late_us > LATE_US_MAX or self.unsent > 0
@@ -78,7 +102,7 @@ class DrillRecord:
         return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0
 
 
-Ask = Callable[[], Awaitable[int]]
+Ask = Callable[[], Awaitable[DrillAnswer]]
 
 
 async def send_at(ask: Ask, rate: float, span_us: int) -> DrillRecord:
@@ -111,20 +135,22 @@ async def ask_once(ask: Ask, record: DrillRecord) -> None:
     record.sent += 1
     began_us = now_us()
     try:
-        status = await ask()
+        status, expected = await ask()
     except TimeoutError:
         record.hung += 1
     except (OSError, EOFError):
-        record.errors += 1
+        record.broken += 1
     else:
         took_us = now_us() - began_us
-        if status in GOOD:
+        if status in REJECTED:
+            record.refused_us.append(took_us)
+        elif status not in GOOD:
+            record.wrong[status] = record.wrong.get(status, 0) + 1
+        elif not expected:
+            record.unexpected += 1
+        else:
             record.good_us.append(took_us)
             record.good_at_us.append(began_us + took_us - record.began_us)
-        elif status in {429, 503}:
-            record.refused_us.append(took_us)
-        else:
-            record.errors += 1
 
 
 async def find_capacity(

@@ -43,6 +43,7 @@ def _of_key(
 KEY_VALUES: Final = CommandTable(
     (
         *CONNECTION,
+        Command("TIME", 1, 1, False, expiry.time_, "The instant, in s and us"),
         Command("CONFIG", 2, 0, False, values.config, "What benchmarks want to know"),
         _of_key("GET", 2, 2, values.get, values.plan_get, "A value", READS),
         Command("MGET", 2, 0, False, values.mget, "Several", EACH_KEY, READS, values.plan_mget),
@@ -61,6 +62,24 @@ KEY_VALUES: Final = CommandTable(
         _of_key("TYPE", 2, 2, values.type_, values.plan_type, "string, or none", READS),
         _of_key("TTL", 2, 2, expiry.ttl, expiry.plan_ttl, "Seconds it has left", READS),
         _of_key("PTTL", 2, 2, expiry.pttl, expiry.plan_pttl, "Milliseconds it has left", READS),
+        _of_key(
+            "EXPIRETIME",
+            2,
+            2,
+            expiry.expire_time,
+            expiry.plan_expire_time,
+            "Its end, in s",
+            READS,
+        ),
+        _of_key(
+            "PEXPIRETIME",
+            2,
+            2,
+            expiry.pexpire_time,
+            expiry.plan_pexpire_time,
+            "Its end, in ms",
+            READS,
+        ),
         _of_key("SET", 3, 0, set_commands.set_, set_commands.plan_set, "Writes a value", WRITES),
         _of_key(
             "SETNX",
@@ -91,6 +110,17 @@ KEY_VALUES: Final = CommandTable(
         ),
         Command(
             "MSET", 3, 0, False, values.mset, "Writes several", PAIRS, WRITES, values.plan_mset
+        ),
+        Command(
+            "MSETNX",
+            3,
+            0,
+            False,
+            run_of(values.plan_msetnx),
+            "Writes several, if none is there",
+            PAIRS,
+            WRITES,
+            values.plan_msetnx,
         ),
         _planned("GETSET", 3, 3, set_commands.plan_getset, "Writes, and tells the value before"),
         _planned("GETDEL", 2, 2, set_commands.plan_getdel, "A value for the last time"),

@@ -19,7 +19,7 @@ from sluicegate.doors.resp.kv.context import integer, now_us
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session
-from sluicegate.wire.resp import error_line
+from sluicegate.wire.resp import encode_reply, error_line
 from sluicegate.wire.text import text_of
 
 TTL_US_MAX: Final = (1 << 62) - 1
@@ -193,6 +193,47 @@ def _left(at_us: int, row: Row | None, unit_us: int) -> bytes:
         return integer(_GONE)
     left_ms = _ms_left(at_us, row)
     return integer(left_ms if unit_us == _MS else _seconds(left_ms))
+
+
+def expire_time(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
+    """EXPIRETIME key: the instant in seconds since 1970; -1 without one, -2 without a value."""
+    return _end(session, parts[1], _S)
+
+
+def pexpire_time(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
+    """PEXPIRETIME key: the same in milliseconds."""
+    return _end(session, parts[1], _MS)
+
+
+def _end(session: Session, key: bytes, unit_us: int) -> MaybeAwaitable[bytes]:
+    row = row_of(session, key)
+    if row is None or isinstance(row, Row):
+        return _left(0, row, unit_us)
+    return _end_later(row, unit_us)
+
+
+async def _end_later(answer: Awaitable[Row | None], unit_us: int) -> bytes:
+    return _left(0, await answer, unit_us)
+
+
+def plan_expire_time(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of EXPIRETIME."""
+    return Plan([parts[1]], partial(_tell_end, _S), reads=True)
+
+
+def plan_pexpire_time(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of PEXPIRETIME."""
+    return Plan([parts[1]], partial(_tell_end, _MS), reads=True)
+
+
+def _tell_end(unit_us: int, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    return _left(0, rows.get(sorts[0]), unit_us)
+
+
+def time_(session: Session, parts: list[bytes]) -> bytes:
+    """TIME: seconds since 1970, and microseconds."""
+    at_us = now_us(session)
+    return encode_reply([b"%d" % (at_us // _S), b"%d" % (at_us % _S)])
 
 
 def ms_left(session: Session, row: Row) -> int:

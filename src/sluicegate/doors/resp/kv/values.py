@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import OutcomeUnknown, SluicegateError
-from sluicegate.contracts.key_values import CallContext, KeyValues, Row, Write
+from sluicegate.contracts.key_values import WRITES_MAX, CallContext, KeyValues, Row, Write
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
 from sluicegate.doors.resp.kv.arguments import place_of
 from sluicegate.doors.resp.kv.context import (
@@ -30,6 +30,8 @@ from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Reply, Session
 from sluicegate.wire.resp import OK, encode_reply
 from sluicegate.wire.text import text_of
+
+T = TypeVar("T", Write, Place)
 
 
 def get(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
@@ -100,17 +102,40 @@ def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
         table, partition, sort = place_of(parts[at])
         writes.setdefault(table, []).append(Write(partition, sort, parts[at + 1]))
     service, call = key_values(session), call_of(session)
-    if len(writes) == 1:
-        table, those = next(iter(writes.items()))
-        return await_ok(service.write(table, those, call))
-    return _write_tables(service, writes, call)
+    batches = _batches(writes)
+    if len(batches) == 1:
+        return await_ok(service.write(*batches[0], call))
+    return _write_batches(service, batches, call)
 
 
-async def _write_tables(
-    service: KeyValues, writes: dict[str, list[Write]], call: CallContext
+def _batches(by_table: dict[str, list[T]]) -> list[tuple[str, list[T]]]:
+    """Split places or writes into as many as one call takes; those of one partition stay together.
+
+    Other callers have their turn between two of them.
+    """
+    batches: list[tuple[str, list[T]]] = []
+    for table, rows in by_table.items():
+        if len(rows) <= WRITES_MAX:
+            batches.append((table, rows))
+            continue
+        partitions: dict[bytes, list[T]] = {}
+        for row in rows:
+            partitions.setdefault(row[0], []).append(row)
+        batch: list[T] = []
+        for group in partitions.values():
+            if batch and len(batch) + len(group) > WRITES_MAX:
+                batches.append((table, batch))
+                batch = []
+            batch += group
+        batches.append((table, batch))
+    return batches
+
+
+async def _write_batches(
+    service: KeyValues, batches: Sequence[tuple[str, list[Write]]], call: CallContext
 ) -> bytes:
     made = False
-    for table, those in writes.items():
+    for table, those in batches:
         try:
             await service.write(table, those, call)
         except SluicegateError as error:
@@ -122,7 +147,7 @@ async def _write_tables(
 
 
 def _part_made(error: SluicegateError) -> OutcomeUnknown:
-    """Return the error of a command that changed the tables before the one that failed."""
+    """Return the error of a command that made changes before the one that failed."""
     return OutcomeUnknown("the service", f"only a part was made ({error})")
 
 
@@ -227,6 +252,21 @@ def _set_each(values: Sequence[bytes], rows: RowSet, sorts: Sequence[bytes]) -> 
     return OK
 
 
+def plan_msetnx(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """MSETNX key value...: 1 if none was there and all are written; of one partition."""
+    if len(parts) % 2 == 0:
+        return wrong_arity("msetnx")
+    size = sum([len(part) for part in parts])
+    return Plan(parts[1::2], partial(_set_absent, parts[2::2]), writes=True, size_bytes=size)
+
+
+def _set_absent(values: Sequence[bytes], rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    if any(rows.get(sort) is not None for sort in sorts):
+        return integer(0)
+    _set_each(values, rows, sorts)
+    return integer(1)
+
+
 def plan_delete(_session: Session, parts: list[bytes]) -> Plan | bytes:
     """Of DEL and UNLINK."""
     return Plan(
@@ -244,14 +284,17 @@ _CONFIG: Final = {"save": "", "appendonly": "no"}
 
 def delete(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     """DEL key...: how many were there."""
-    return _remove(key_values(session), places_of(parts[1:]), call_of(session))
+    by_table = {table: list(dict.fromkeys(them)) for table, them in places_of(parts[1:]).items()}
+    return _remove(key_values(session), _batches(by_table), call_of(session))
 
 
-async def _remove(service: KeyValues, places: dict[str, list[Place]], call: CallContext) -> bytes:
+async def _remove(
+    service: KeyValues, batches: Sequence[tuple[str, list[Place]]], call: CallContext
+) -> bytes:
     count = 0
-    for table, those in places.items():
+    for table, places in batches:
         try:
-            count += await service.remove(table, list(dict.fromkeys(those)), call)
+            count += await service.remove(table, places, call)
         except SluicegateError as error:
             if count:
                 raise _part_made(error) from error

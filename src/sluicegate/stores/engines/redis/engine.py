@@ -60,6 +60,7 @@ from sluicegate.wire.resp import ErrorReply, Part
 SHARDS: Final = 16  # of a cluster's slots, each a run of them
 FORGET_MAX: Final = 256  # partitions in one call
 POLICY: Final = "maxmemory-policy"
+COVERAGE: Final = "cluster-require-full-coverage"
 _log: Final = logging.getLogger("sluicegate.kv")
 
 
@@ -99,6 +100,7 @@ class RedisEngine:
         self._trusted: set[int] = set()  # runs of slots whose master evicts nothing
         self._runs = SHARDS if self._spread else 1
         self._warned = False
+        self._coverage_asked = not self._spread
         self.what = f"{settings.redis.kind} at {settings.redis.endpoints[0]}"
 
     @property
@@ -305,7 +307,7 @@ class RedisEngine:
             self._warn(str(error))
             self._trusted.add(run)
             return
-        policy = _policy_in(reply)
+        policy = _setting_in(reply, POLICY)
         if policy is None:
             self._warn("it names no such setting")
         elif policy != b"noeviction":
@@ -315,6 +317,24 @@ class RedisEngine:
                 f" acknowledged; say CONFIG SET {POLICY} noeviction, and keep it in its file",
             )
         self._trusted.add(run)
+        if not self._coverage_asked:
+            self._coverage_asked = True
+            await self._check_coverage(client, key)
+
+    async def _check_coverage(self, client: RedisClient, key: bytes) -> None:
+        """Log a warning if one lost master stops all the others."""
+        try:
+            reply = await client.call("CONFIG", "GET", COVERAGE, key=key)
+        except (ErrorReply, Unavailable):
+            return  # only a warning depends on it
+        if _setting_in(reply, COVERAGE) == b"yes":
+            _log.warning(
+                "%s has %s yes: while one master is down, the others reject all reads and writes;"
+                " say CONFIG SET %s no on each node, and keep it in its file",
+                self.what,
+                COVERAGE,
+                COVERAGE,
+            )
 
     def _warn(self, detail: str) -> None:
         if not self._warned:
@@ -391,10 +411,10 @@ def _maybe(value: bytes | None) -> tuple[bytes, bytes]:
     return (b"0", b"") if value is None else (b"1", value)
 
 
-def _policy_in(reply: Reply) -> bytes | None:
+def _setting_in(reply: Reply, wanted: str) -> bytes | None:
     """What CONFIG GET answered: names and values in turn, or a map."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return next((value for name, value in pairs if name == POLICY.encode()), None)
+    return next((value for name, value in pairs if name == wanted.encode()), None)
 
 
 def _page(reply: Reply) -> EnginePage:

@@ -1,0 +1,106 @@
+"""Play: a shape with its candidates, alone or many shapes in several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from sluicegate.command_line.process_pool import process_pool
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.random_source import derive_seed
+from sluicegate.lab.zoo.engine import play_engine
+from sluicegate.lab.zoo.engines import engines
+from sluicegate.lab.zoo.oracle import play_oracle
+from sluicegate.lab.zoo.outcome import Outcome
+from sluicegate.lab.zoo.service import play_service
+from sluicegate.lab.zoo.services import services
+from sluicegate.lab.zoo.shape import SERVICE, Shape, draw_load
+from sluicegate.lab.zoo.simple import SIMPLE, play_simple
+
+KNOWN: Final = "known"
+FOUND: Final = "found"
+ORACLE: Final = "oracle"
+PRODUCT: Final = (KNOWN, FOUND)  # the product, with its limit given or found
+CANDIDATES: Final = (*PRODUCT, *SIMPLE, ORACLE)
+
+
+class Change(NamedTuple):
+    """A constant, and the value it has in a run."""
+
+    module: str
+    attribute: str
+    value: Any
+
+
+class Play(NamedTuple):
+    """What one process plays at a time: a shape with some candidates."""
+
+    seed: int
+    shape: Shape
+    candidates: tuple[str, ...]
+    change: Change | None = None
+
+
+Outcomes = dict[str, Outcome]
+
+
+def all_shapes(seed: int) -> list[Shape]:
+    """Return all shapes of a seed."""
+    return services(seed) + engines(seed)
+
+
+def choose(shapes: Sequence[Shape], names: str) -> list[Shape]:
+    """Return the shapes that contain one of the names, separated by semicolons; all for ""."""
+    wanted = [name.strip() for name in names.split(";") if name.strip()]
+    found = [one for one in shapes if not wanted or any(name in key_of(one) for name in wanted)]
+    if not found:
+        raise BadValue("--shapes", names, "give parts of names that --list shows")
+    return found
+
+
+def key_of(shape: Shape) -> str:
+    """Return the name of a shape with its family."""
+    return f"{shape.family}: {shape.name}"
+
+
+def play(one: Play) -> Outcomes:
+    """Play a shape with each of the candidates that differ for it."""
+    if one.change is not None:
+        return _changed(one, one.change)
+    shape = one.shape
+    seed = derive_seed(one.seed, key_of(shape)) >> 1
+    load = draw_load(shape, seed)
+    found: Outcomes = {}
+    for name in one.candidates:
+        if name == KNOWN and not shape.known:
+            continue
+        if name == ORACLE:
+            record = play_oracle(shape, load)
+        elif name in PRODUCT:
+            play_product = play_service if shape.family == SERVICE else play_engine
+            record = play_product(shape, load, seed, known=name == KNOWN)
+        else:
+            record = play_simple(shape, load, SIMPLE[name], seed)
+        found[name] = record.outcome()
+    return found
+
+
+def play_all(plays: Iterable[Play], jobs: int) -> Iterator[Outcomes]:
+    """Play all of them, in order."""
+    if jobs == 1:
+        yield from map(play, plays)
+        return
+    with process_pool(jobs) as pool:
+        yield from pool.map(play, plays)
+
+
+def _changed(one: Play, change: Change) -> Outcomes:
+    """Play with a constant of another value."""
+    module = import_module(change.module)
+    before = getattr(module, change.attribute)
+    setattr(module, change.attribute, change.value)
+    try:
+        return play(one._replace(change=None))
+    finally:
+        setattr(module, change.attribute, before)

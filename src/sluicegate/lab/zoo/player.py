@@ -1,0 +1,42 @@
+"""Player: what the players of services and engines share: resources, and a loop that is late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from sluicegate.lab.virtual_loop import VirtualLoop
+from sluicegate.lab.world import World
+from sluicegate.lab.zoo.resource import Resource
+from sluicegate.lab.zoo.shape import Shape
+
+LOOP_IO_US: Final = 5_000  # what a handler that works in the loop awaits half way
+
+
+def make_resources(world: World, shape: Shape) -> list[Resource]:
+    """Return the sets of slots of a shape."""
+    return [
+        Resource(world, shape.slots, shape.cores, shape.speeds(number))
+        for number in range(shape.resources)
+    ]
+
+
+def burn(us: int) -> None:
+    """Keep the event loop busy: time passes, and nothing else happens."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.elapsed_us += us
+
+
+def starve(world: World, shape: Shape) -> None:
+    """Stop the process now and then, as one that gets no processor."""
+    every_us, late_us = shape.starved
+    if not every_us:
+        return
+
+    def stop(at_us: int) -> None:
+        burn(late_us)
+        if at_us < shape.span_us:
+            world.call_at_us(at_us + every_us, stop, at_us + every_us)
+
+    world.call_at_us(every_us, stop, every_us)

@@ -1,0 +1,1 @@
+"""A queue in front of WSGI workers."""
