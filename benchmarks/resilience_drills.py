@@ -176,7 +176,9 @@ def served_app(service: Service, driver: httpx.AsyncClient) -> Any:
     unprotected = pool if service.dependency else work
     app: Any = unprotected
     if service.kind != "fifo":
-        app = protect(work, Resilience(slots=service.places) if service.kind == "protected" else None)
+        app = protect(
+            work, Resilience(slots=service.places) if service.kind == "protected" else None
+        )
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/stats":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -24,7 +25,7 @@ def fed(took_us: list[int], every_us: int = MS, inflight: int = 1) -> tuple[Serv
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
 def test_quantile_is_near_exact_one(law: str, share: float) -> None:
     random = Random(7)
-    draws = {
+    draws: dict[str, Callable[[], int]] = {
         "constant": lambda: 20_000,
         "uniform": lambda: random.randint(1_000, 9_000),
         "exponential": lambda: int(random.expovariate(1 / 30_000)) + 1,

@@ -5,8 +5,8 @@
     search_history = "hard"
 
 Each switch has the level from which on its part is left out; `always` and `never` are for an
-operator. The work asks `resilience.context.degraded("recommendations")`. A switch without a level is
-a mistake in the program, and is named.
+operator. The work asks `resilience.context.degraded("recommendations")`. A switch without a level
+is a mistake in the program, and is named.
 
 The service says which switches there are. Rules may give some of them another level, by the same
 table, for as long as they are in force; what they say of others is for other services.

@@ -24,7 +24,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
 from sluicegate.resilience.rulebook import follow_rulebook
-from sluicegate.resilience.server.asgi import ProtectedApp, protect
+from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.metrics import families
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.server.wait_level import HOLD_US

@@ -105,7 +105,7 @@ async def at_rate(
 ) -> list[Answer]:
     """Send at random instants (Poisson) for so long; return all answers."""
     chance = world.chance("arrivals")
-    tasks = []
+    tasks: list[asyncio.Task[Answer]] = []
 
     async def one() -> Answer:
         return await send()

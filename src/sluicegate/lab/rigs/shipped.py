@@ -5,8 +5,8 @@ up at its deadline while the engine goes on with it). It finds its places by its
 of more workers than it has places by default is said to it. Its callers have a quota that they
 never meet.
 
-*protect* is what `sluicegate.resilience` puts before an application, with as many slots as there are
-workers, the one number that everybody sets. An answer that comes too late is an error, and its
+*protect* is what `sluicegate.resilience` puts before an application, with as many slots as there
+are workers, the one number that everybody sets. An answer that comes too late is an error, and its
 work is not taken back.
 
 Both are told which callers may claim to be CRITICAL: those of the critical kinds. What is left out

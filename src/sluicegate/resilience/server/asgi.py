@@ -40,6 +40,7 @@ from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
+_PARTS = ("http.response.body", "http.response.zerocopysend")
 _HELD_BYTES_MAX = 2 * READ_BYTES  # in the inbox, and in the server
 
 
@@ -93,7 +94,11 @@ class ProtectedApp:
         admitted = protection.try_admit(request, now_us)
         if admitted is None:
             inbox = Inbox(scope, receive)
-            admitted = await self._wait(request, scope, inbox)
+            try:
+                admitted = await self._wait(request, scope, inbox)
+            finally:
+                if not isinstance(admitted, GatePermit):
+                    inbox.close()
             if admitted is None:
                 return None  # nobody is there to answer
         if isinstance(admitted, Decision):
@@ -112,11 +117,8 @@ class ProtectedApp:
         inbox.read_ahead()
         size = body_bytes(scope)
         held = _HELD_BYTES_MAX if size < 0 else min(size, _HELD_BYTES_MAX)
-        waiting = True
         try:
-            admitted = await self.protection.wait(request, held)
-            waiting = isinstance(admitted, Decision)
-            return admitted
+            return await self.protection.wait(request, held)
         except asyncio.CancelledError:
             if inbox.gone and task.uncancel() <= cancelling:
                 return None
@@ -124,8 +126,6 @@ class ProtectedApp:
         finally:
             inbox.hung_up = None
             inbox.ahead = False
-            if waiting:
-                inbox.close()
 
     async def _refuse(self, decision: Decision, request: Request, scope: Scope, send: Send) -> None:
         mark = self.protection.mark_of(decision, request)
@@ -230,7 +230,7 @@ class _Answer:
         kind = message["type"]
         if kind == "http.response.start":
             await self._start(message)
-        elif kind == "http.response.body" or kind == "http.response.zerocopysend":
+        elif kind in _PARTS:
             if message.get("more_body", False):
                 if not self._in_vain:
                     await self._send(message)
@@ -279,7 +279,8 @@ class _Answer:
     async def _finish(self, message: Message) -> None:
         """Send the last message; what the application does from now on is background work."""
         if self._background:
-            return await self._send(message)
+            await self._send(message)
+            return
         if self._inbox is not None:
             self._inbox.hung_up = None  # what ends now is no hang-up
         if not self._in_vain:

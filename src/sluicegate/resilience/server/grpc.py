@@ -11,7 +11,7 @@ its own is not protected there: a queue belongs to a loop.
 
 grpcio has read a message, whole, before a handler is called: a call that waits weighs as many bytes
 as arrived, and one that streams `STREAM_BYTES`. A thread that is rejected releases its message at
-once. grpcio cancels the handler of a caller that has hung up, so a call that waits leaves the queue.
+once. grpcio cancels the handler of a caller that has hung up, so a waiting call leaves the queue.
 
 A call that fails after a backend of its own has said that it has too much hands that on in its
 trailers. What a handler returns after the time of its caller is not serialised.

@@ -2,8 +2,8 @@
 
     app.wsgi_app = protect(app.wsgi_app, Resilience())
 
-It is `resilience/server/asgi.py` without a queue: a thread is admitted at once or rejected. What
-that says of failures that are handed on and of answers that nobody waits for holds here too. The slot is
+It is `resilience/server/asgi.py` without a queue: a thread is admitted or rejected at once. What it
+says of failures that are handed on and of answers that nobody waits for holds here too. The slot is
 held until the server closes what the application returned, as the thread is.
 
 A server with no more threads than the limit never has a request that could be rejected: its threads
