@@ -21,11 +21,15 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.doors.asgi import Message
 from sluicegate.doors.http.forwarded import TrustedProxies
+from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.settings import Resilience
 from tests.apps.resilience.serve.service import ROOT, SHOP, begun
 
 PATIENCE_S = 60.0
-SETTINGS = Resilience(callers={"checkout": Criticality.CRITICAL})
+# Judged by deadlines alone, so that a slow machine rejects nothing.
+SETTINGS = Resilience(
+    callers={"checkout": Criticality.CRITICAL}, queue=QueueSettings(name="queue", form="none")
+)
 
 
 class Asked:

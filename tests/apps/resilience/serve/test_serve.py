@@ -18,6 +18,7 @@ import pytest
 
 from sluicegate.cli import main
 from tests.apps.resilience.serve.service import (
+    CHECKOUT,
     PATIENCE_S,
     ROOT,
     SHOP,
@@ -84,6 +85,42 @@ def test_health_without_front_waits_for_the_thread(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
+def test_critical_is_served_before_earlier_bulk(tmp_path: Path) -> None:
+    flags = ["--threads", "1", "--trusted-proxies", "127.0.0.0/8", "--caller-header", "X-User"]
+    with serving(tmp_path, *flags, callers=CHECKOUT) as shop, ThreadPoolExecutor(3) as pool:
+        pages = []
+        for name in ("first", "bulk", "critical"):
+            headers = {"X_User": "checkout", "X_Sluicegate_Criticality": name.replace("first", "")}
+            pages.append(pool.submit(shop.ask, f"/page/{name}", **headers))
+            until(shop.begun)
+            until(lambda: established(shop.port) == len(pages))
+            shop.ask("/healthz")  # the page has been read, as it was sent before
+        shop.open()
+        assert [page.result().status for page in pages] == [200] * 3
+        assert shop.begun() == ["first", "critical", "bulk"]
+
+
+def test_client_that_leaves_queue_is_not_served(tmp_path: Path) -> None:
+    with serving(tmp_path, "--threads", "1") as shop, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(shop.ask, "/page/first")
+        until(shop.begun)
+        with socket.create_connection(("127.0.0.1", shop.port)) as left:
+            left.sendall(b"GET /page/left HTTP/1.1\r\nHost: shop\r\n\r\n")
+            shop.ask("/healthz")
+        until(lambda: established(shop.port) == 1)
+        shop.open()
+        assert first.result().status == 200
+        assert shop.ask("/page/last").status == 200
+        assert shop.begun() == ["first", "last"]
+
+
+def established(port: int) -> int:
+    """Return how many connections of clients the server has."""
+    lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
 def test_forwarded_headers_of_client_are_replaced(idle_shop: Served) -> None:
     answer = idle_shop.ask(
         "/environ?a=%2F", X_Forwarded_For="9.9.9.9", X_Forwarded_Proto="https",
@@ -125,11 +162,9 @@ def test_unreadable_deadline_is_rejected(idle_shop: Served) -> None:
 
 
 def test_trusted_proxy_names_client_and_caller(tmp_path: Path) -> None:
-    (tmp_path / "resilience.toml").write_text('[callers]\ncheckout = "critical"\n')
     flags = ["--trusted-proxies", "127.0.0.0/8", "--caller-header", "X-User"]
-    flags += ["--settings", str(tmp_path / "resilience.toml")]
     claim = {"X_Sluicegate_Criticality": "critical"}
-    with serving(tmp_path, *flags) as shop:
+    with serving(tmp_path, *flags, callers=CHECKOUT) as shop:
         told = {"X_Forwarded_For": "203.0.113.7", "X_Forwarded_Proto": "https"}
         environ = json.loads(shop.ask("/environ", X_Forwarded_Host="shop.example", **told).body)
         assert environ["REMOTE_ADDR"] == "203.0.113.7"

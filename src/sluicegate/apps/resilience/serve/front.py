@@ -186,6 +186,8 @@ async def _connected(book: ThreadBook) -> AsyncIterator[Upstream]:
                 yield upstream
             finally:
                 worker.release(upstream)
+                if upstream.broken:  # else its thread would be given to the next request
+                    await worker.wait_end()
             return
     raise Unavailable("a worker", f"no connection in {_CONNECT_TRIES} tries; see the log")
 

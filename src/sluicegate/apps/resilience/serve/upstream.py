@@ -55,6 +55,11 @@ class Upstream(asyncio.Protocol):
         """Whether another exchange may follow on this connection."""
         return self._whole and self._reusable and not self.lost
 
+    @property
+    def broken(self) -> bool:
+        """Whether the worker has closed it before the end of a response."""
+        return self.lost and not self._whole
+
     async def begin(self, method: str, head: bytes) -> None:
         """Send the head of a request."""
         self._parser = httptools.HttpResponseParser(self)

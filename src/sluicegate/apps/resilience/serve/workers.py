@@ -28,6 +28,7 @@ from sluicegate.system import now_us
 # could be sent on a connection that is about to close.
 IDLE_US_MAX: Final = 60_000_000
 _CHECK_S: Final = 0.02  # whether a worker that starts listens yet
+_END_S_MAX: Final = 0.5  # from the end of a connection to that of its process
 _RESTART_S: Final = (0.0, 0.2, 1.0, 5.0)  # by the number of starts in a row that failed
 _STOP_S: Final = 6.0  # a worker waits 5 s for its threads
 _MODULE: Final = "sluicegate.apps.resilience.serve.worker"
@@ -43,6 +44,7 @@ class Worker:
         self.path = path
         self.process = process
         self.ended = False
+        self._has_ended = asyncio.Event()
         self._idle: list[Upstream] = []
 
     async def connect(self) -> Upstream:
@@ -65,6 +67,12 @@ class Worker:
         else:
             upstream.abort()
 
+    async def wait_end(self) -> None:
+        """Wait shortly for the process to end: its connections close a little earlier."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S_MAX):
+                await self._has_ended.wait()
+
     def stop(self) -> None:
         """Let the process end by itself."""
         if self.process.stdin is not None:
@@ -73,6 +81,7 @@ class Worker:
     def end(self) -> None:
         """Close the idle connections."""
         self.ended = True
+        self._has_ended.set()
         for upstream in self._idle:
             upstream.abort()
         self._idle.clear()
