@@ -36,6 +36,10 @@ for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
         if isinstance(target, ast.Name) and target.id in constants:
             node.value = ast.parse(repr(constants.pop(target.id)), mode="eval").body
+imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+at = tree.body.index(imports[-1]) + 1
+for name in {alias.name for node in imports for alias in node.names} & {*constants}:
+    tree.body.insert(at, ast.parse(f"{name} = {constants.pop(name)!r}").body[0])
 if constants:
     raise LookupError(f"{path} has no constants {sorted(constants)}")
 sys.argv[0] = __file__ = path
@@ -60,7 +64,9 @@ SMALL: Final[dict[str, Small]] = {
     "capture": Small({"CALLS": 500, "REQUESTS": 2_000}),
     "client": Small({}, ("--calls", "3")),
     "codecs": Small({"STREAMS": 160, "MESSAGES": 200}),
-    "console": Small({"OPEN_PAGES": 2, "NODES": 5}, ("--seconds", "0.5", "--rounds", "1")),
+    "console": Small(
+        {"OPEN_PAGES": 2, "NODES": 5, "RULES": 2_000}, ("--seconds", "0.5", "--rounds", "1")
+    ),
     "decision": Small({"CALLS": 200, "KEYS": 500, "KEYS_HUGE": 1_000}),
     "dispatcher": Small(
         {"REQUESTS": 50, "KEYS": 500, "P99_CALLS": 200}, ("--rounds", "1", "--only", "chain")
