@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
@@ -30,8 +30,6 @@ from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Reply, Session
 from sluicegate.wire.resp import OK, encode_reply
 from sluicegate.wire.text import text_of
-
-T = TypeVar("T", Write, Place)
 
 
 def get(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
@@ -108,20 +106,20 @@ def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     return _write_batches(service, batches, call)
 
 
-def _batches(by_table: dict[str, list[T]]) -> list[tuple[str, list[T]]]:
+def _batches(by_table: dict[str, list[Any]]) -> list[tuple[str, list[Any]]]:
     """Split places or writes into as many as one call takes; those of one partition stay together.
 
     Other callers have their turn between two of them.
     """
-    batches: list[tuple[str, list[T]]] = []
+    batches: list[tuple[str, list[Any]]] = []
     for table, rows in by_table.items():
         if len(rows) <= WRITES_MAX:
             batches.append((table, rows))
             continue
-        partitions: dict[bytes, list[T]] = {}
+        partitions: dict[bytes, list[Any]] = {}
         for row in rows:
             partitions.setdefault(row[0], []).append(row)
-        batch: list[T] = []
+        batch: list[Any] = []
         for group in partitions.values():
             if batch and len(batch) + len(group) > WRITES_MAX:
                 batches.append((table, batch))
