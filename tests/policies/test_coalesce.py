@@ -21,7 +21,8 @@ from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, WAITERS_FU
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS, LruTtl
 from sluicegate.policies.coalesce import TOLD_A_TURN, Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
+from sluicegate.policies.admission.gate import Gate, GatePermit
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.testing import HandClock
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
@@ -449,18 +450,18 @@ def test_a_fetch_refused_as_bulk_is_flown_once_more_for_the_critical_who_joined(
 
 
 def test_a_critical_read_that_joins_a_bulk_one_does_not_wait_behind_bulk_in_the_queue() -> None:
-    queue = Queue(QueueSettings(places=1, floor_permille=0))
+    queue = Gate(GateSettings(slots=1))
 
     async def story(world: World) -> None:
         busy = await queue.admit(Request("busy"), world.clock)
-        assert isinstance(busy, QueuePermit)
+        assert isinstance(busy, GatePermit)
         before = asyncio.ensure_future(
             queue.admit(Request("before", criticality=BEST_EFFORT), world.clock)
         )
 
         async def through_the_queue(flight: Flight[str]) -> str:
             permit = await queue.admit(flight.request, world.clock)
-            assert isinstance(permit, QueuePermit)
+            assert isinstance(permit, GatePermit)
             permit.end(Outcome.SUCCESS, world.now_us)
             return "answer"
 
@@ -478,7 +479,7 @@ def test_a_critical_read_that_joins_a_bulk_one_does_not_wait_behind_bulk_in_the_
         assert await critical == "answer"
         assert await bulk == "answer"
         permit = await before
-        assert isinstance(permit, QueuePermit)
+        assert isinstance(permit, GatePermit)
         permit.end(Outcome.SUCCESS, world.now_us)
 
     run(story, queue.requeue)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from heapq import heappop, heappush
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -24,14 +24,10 @@ from sluicegate.contracts.policy import (
 )
 from sluicegate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
-from sluicegate.policies.concurrency import Concurrency, ConcurrencySettings
+from sluicegate.policies.admission import gate as admission
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.queue.operation_queue import OperationQueue
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import (
     BaseEndObserver,
     Stack,
@@ -41,8 +37,7 @@ from sluicegate.policies.stack import (
     outcome_of,
     waits,
 )
-from sluicegate.policies.stress import Stress
-from sluicegate.testing import HandClock, SeededChance
+from sluicegate.testing import HandClock
 
 MS = 1_000
 S = 1_000_000
@@ -402,12 +397,12 @@ def test_a_stack_is_a_stage_of_another() -> None:
 
 def test_the_statistics_hold_those_of_every_policy() -> None:
     stack = Stack(
-        at_once("deadline", Deadline()),
+        at_once("criticality", CriticalityClamp()),
         at_once("gate", Gate("gate")),
         waits("line", _Nothing()),
     )
     names = [type(stage.own).__name__ for stage in stack.stats().stages]
-    assert names == ["DeadlineStats", "tuple", "NoneType"]
+    assert names == ["CriticalityStats", "tuple", "NoneType"]
 
 
 class _Nothing:
@@ -499,160 +494,37 @@ def test_every_permit_ends_once_in_any_interleaving_and_nothing_leaks(
 # With its neighbours, and swapped.
 
 
-def test_the_server_chain_learns_from_what_it_admits() -> None:
-    async def story() -> None:
-        clock, stress, deadline = HandClock(), Stress(), Deadline()
-        stack = Stack(
-            at_once("deadline", deadline),
-            at_once("criticality", CriticalityClamp()),
-            at_once("shed", Shed(stress, SeededChance())),
-            observers=[stress],
-        )
-        for _ in range(300):
-            async with stack.enter(Request("k", operation="get"), clock):
-                clock.advance(ms=20)
-        assert stress.stats().worked == 300
-        assert deadline.need_us("get", clock.now_us()) == pytest.approx(20 * MS, rel=0.011)
-        late = Request("k", operation="get", deadline_us=clock.now_us() + 15 * MS)
-        assert isinstance(await stack.admit(late, clock), Decision)
-
-    run(story)
-
-
-class Places:
-    """So many at once; who finds none waits (in a line) or is refused (at the gate)."""
-
-    def __init__(self, places: int) -> None:
-        self.places = places
-        self.line: list[asyncio.Future[None]] = []
-
-    async def admit(self, request: Request, clock: Clock) -> PlacesPermit:
-        if self.places > 0:
-            self.places -= 1
-        else:
-            place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.line.append(place)
-            await place
-        return PlacesPermit(self)
-
-
-class PlacesPermit:
-    def __init__(self, places: Places) -> None:
-        self.of: Places = places
-        self.ended = False
-
-    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
-        if self.ended:
-            return False
-        self.ended = True
-        if self.of.line:
-            self.of.line.pop(0).set_result(None)
-        else:
-            self.of.places += 1
-        return True
-
-
-class Fleet:
-    """Requests every `every_us`, 10 ms of work each, on a hand-moved clock."""
-
-    def __init__(self, stack: Stack, clock: HandClock) -> None:
-        self.stack, self.clock = stack, clock
-        self.good = self.late = self.refused = 0
-        self.later: list[tuple[int, int, StackPermit]] = []
-
-    async def one(self, request: Request, work_us: int) -> None:
-        permit = await self.stack.admit(request, self.clock)
-        if isinstance(permit, Decision):
-            self.refused += 1
-        else:
-            heappush(self.later, (self.clock.now_us() + work_us, id(permit), permit))
-
-    async def run(self, requests: list[Request], work_us: int) -> None:
-        tasks = []
-        pending = list(reversed(requests))
-        while pending or self.later:
-            next_us = pending[-1].arrived_us if pending else 1 << 62
-            if self.later and self.later[0][0] <= next_us:
-                at_us, _, permit = heappop(self.later)
-                self.clock.advance(us=max(at_us - self.clock.now_us(), 0))
-                deadline_us = permit.request.deadline_us or at_us
-                self.late += at_us > deadline_us
-                self.good += at_us <= deadline_us
-                permit.end(Outcome.SUCCESS, at_us)
-            else:
-                request = pending.pop()
-                self.clock.advance(us=max(next_us - self.clock.now_us(), 0))
-                tasks.append(asyncio.create_task(self.one(request, work_us)))
-            await turns(8)
-        await asyncio.gather(*tasks)
-
-
-def swapped(*, deadline_first: bool) -> tuple[int, int, int]:
-    """Twice the load of 4 places, 10 ms each, for a second, granted 100 ms; or the other way."""
-    results: list[tuple[int, int, int]] = []
+def lied(*, clamp_first: bool) -> list[str]:
+    """Four requests of a shop and of a bot that claims CRITICAL, before one slot."""
+    served: list[str] = []
 
     async def story() -> None:
         clock = HandClock()
-        deadline = Deadline(DeadlineSettings(assumed_us=10 * MS))
-        stages = [at_once("deadline", deadline), waits("queue", Places(4))]
-        stack = Stack(*(stages if deadline_first else reversed(stages)))
-        fleet = Fleet(stack, clock)
-        arrivals = [NOW + number * 1_250 for number in range(800)]
-        await fleet.run(
-            [Request("k", arrived_us=at_us, deadline_us=at_us + 100 * MS) for at_us in arrivals],
-            10 * MS,
-        )
-        results.append((fleet.good, fleet.late, fleet.refused))
+        callers = {"shop": Criticality.CRITICAL}
+        settings = CriticalitySettings(strangers=Criticality.BULK, callers=callers)
+        clamp = at_once("criticality", CriticalityClamp(settings))
+        queue = waits("queue", admission.Gate(GateSettings(slots=1)))
+        stack = Stack(*([clamp, queue] if clamp_first else [queue, clamp]))
+
+        async def one(who: str, claim: Criticality) -> None:
+            request = Request("k", caller=who, criticality=claim)
+            permit = await admitted(stack, request, clock)
+            served.append(who)
+            await turns()
+            permit.end(Outcome.SUCCESS, clock.now_us())
+
+        claims = [("bot", Criticality.CRITICAL), ("shop", Criticality.DEGRADED)] * 4
+        first = asyncio.create_task(one("first", Criticality.CRITICAL))
+        await turns(2)
+        await asyncio.gather(first, *[one(who, claim) for who, claim in claims])
 
     run(story)
-    return results[0]
+    return served[1:]
 
 
-def test_swapping_queue_and_deadline() -> None:
-    # At the door everyone has time enough; who has waited too long is only seen on leaving.
-    assert swapped(deadline_first=True) == (76, 724, 0)
-    assert swapped(deadline_first=False) == (436, 0, 364)
-
-
-def lied(*, clamp_first: bool) -> tuple[float, float]:
-    """Half of what comes is a bot's, and claims CRITICAL; the share of each that passes."""
-    rates: list[float] = []
-
-    async def story() -> None:
-        clock, stress = HandClock(), Stress()
-        clamp = at_once(
-            "criticality",
-            CriticalityClamp(
-                CriticalitySettings(
-                    strangers=Criticality.BULK, callers={"shop": Criticality.CRITICAL}
-                )
-            ),
-        )
-        shed = at_once("shed", Shed(stress, SeededChance(1), ShedSettings(spread="key")))
-        stages = [clamp, shed] if clamp_first else [shed, clamp]
-        stack = Stack(*stages)
-        passed = {"bot": 0, "shop": 0}
-        for tick in range(300):
-            clock.advance(ms=20)
-            stress.record_queue_delay(35 * MS if tick < 150 else 5 * MS, clock.now_us())
-            for number in range(20):
-                who = "bot" if number % 2 else "shop"
-                claim = Criticality.CRITICAL if who == "bot" else Criticality.DEGRADED
-                request = Request(f"k{tick * 20 + number}", caller=who, criticality=claim)
-                passed[who] += isinstance(await stack.admit(request, clock), StackPermit)
-        rates.extend(count / 3_000 for count in passed.values())
-
-    run(story)
-    return rates[0], rates[1]
-
-
-def test_swapping_criticality_and_shed() -> None:
-    bot, shop = lied(clamp_first=True)
-    assert shop == 1.0
-    assert bot == pytest.approx(0.5, abs=0.1)
-    bot, shop = lied(clamp_first=False)
-    assert bot == 1.0
-    assert shop == pytest.approx(0.5, abs=0.1)
+def test_swapping_criticality_and_queue() -> None:
+    assert lied(clamp_first=True) == ["shop"] * 4 + ["bot"] * 4
+    assert lied(clamp_first=False) == ["bot"] * 4 + ["shop"] * 4
 
 
 @given(
@@ -668,7 +540,9 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
 
     def stack_of() -> tuple[Stack, Gate]:
         gate = Gate("gate")
-        return Stack(at_once("gate", gate), waits("queue", Queue(QueueSettings(places=3)))), gate
+        return Stack(
+            at_once("gate", gate), waits("queue", admission.Gate(GateSettings(slots=3)))
+        ), gate
 
     async def play() -> None:
         clock = HandClock()
@@ -701,8 +575,8 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
 
 
 def test_who_is_ready_is_admitted_at_one_instant() -> None:
-    clock, queue = HandClock(), Queue(QueueSettings(places=1))
-    stack = Stack(at_once("deadline", Deadline()), waits("queue", queue))
+    clock, queue = HandClock(), admission.Gate(GateSettings(slots=1))
+    stack = Stack(at_once("criticality", CriticalityClamp()), waits("queue", queue))
     readings = 0
 
     class CountedClock:
@@ -718,22 +592,13 @@ def test_who_is_ready_is_admitted_at_one_instant() -> None:
 
 def test_the_policies_of_a_server_are_asked_without_looking_their_methods_up() -> None:
     """Compiled, a call by name costs as much as what many of them do."""
-    chance, stress = SeededChance(0), Stress()
-    policies = [
-        Deadline(),
-        CriticalityClamp(),
-        RequestUnits(RequestUnitsSettings()),
-        Shed(stress, chance),
-        Concurrency(ConcurrencySettings(), chance),
-        Bulkhead(BulkheadSettings(), chance),
-    ]
-    for policy in policies:
+    for policy in (CriticalityClamp(), RequestUnits(RequestUnitsSettings())):
         assert isinstance(policy, BasePolicy)
         assert isinstance(policy.admit(Request("key"), NOW), BasePermit)
-    for queue in (Queue(QueueSettings()), OperationQueue(["get"], QueueSettings())):
-        assert isinstance(queue, BasePromptPolicy)
-        assert isinstance(queue.admit_now(Request("key", operation="get"), NOW), BasePermit)
-    assert isinstance(stress, BaseEndObserver)
+    gate = admission.Gate(GateSettings())
+    assert isinstance(gate, BasePromptPolicy)
+    assert isinstance(gate.admit_now(Request("key", operation="get"), NOW), BasePermit)
+    assert isinstance(CallerUsage(), BaseEndObserver)
 
 
 def test_observers_of_any_class_are_told_in_their_order() -> None:
@@ -747,7 +612,8 @@ def test_observers_of_any_class_are_told_in_their_order() -> None:
             heard.append(self.name)
 
     stack = Stack(
-        at_once("deadline", Deadline()), observers=[Foreign("first"), Stress(), Foreign("last")]
+        at_once("criticality", CriticalityClamp()),
+        observers=[Foreign("first"), CallerUsage(), Foreign("last")],
     )
     permit = stack.admit_now(Request("key"), NOW)
     assert isinstance(permit, StackPermit)

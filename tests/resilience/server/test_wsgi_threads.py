@@ -11,13 +11,12 @@ from typing import Any, final
 import pytest
 from waitress.task import ThreadedTaskDispatcher
 
-from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.server.wsgi import protect
 from sluicegate.resilience.server.wsgi_threads import server_threads
 from sluicegate.resilience.settings import Resilience
 
 MULTI: dict[str, Any] = {"wsgi.multithread": True}
-EIGHT = Resilience(queue=QueueSettings(places=8))
+EIGHT = Resilience(slots=8)
 
 
 def app(environ: Any, start_response: Any) -> list[bytes]:

@@ -18,12 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from sluicegate.policies.queue.queue import QueueStats
-from sluicegate.policies.shed import ShedStats
-from sluicegate.policies.stress import StressLevel, StressState
 
 from sluicegate.apps.kv import hot
-from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
+from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, ClassUse, EngineUse, board
 from sluicegate.apps.kv.shield.keys import key_of
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
@@ -36,6 +33,8 @@ from sluicegate.command_line.boards import BoardSample
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Upload
+from sluicegate.policies.admission.pressure import Pressure
+from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.stack import StackStats, StageStats
 from sluicegate.telemetry.snapshot import Histogram
 from sluicegate.testing import SeededChance
@@ -43,6 +42,12 @@ from sluicegate.testing import SeededChance
 START = 1_000_000_000_000_000
 SECOND = 1_000_000
 KEY = key_of("shops", b"ann", b"cart")
+BUSY = Pressure(
+    OverloadLevel.STRESSED, ("9 wait for 64 slots (found)",), 0.28, "s1", 64, True, 60, 9, 4_096, 5,
+    12_000, 0,
+)  # fmt: skip
+IDLE = Pressure(OverloadLevel.CALM, (), 1.0, "", 64, True, 0, 0, 0, 0, 0, 0)
+CALM = BUSY._replace(level=OverloadLevel.CALM, why=(), ratio=1.0, slowest="")
 
 
 def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
@@ -59,22 +64,16 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
             "ann": CallerUse(5_000 * count, 2 * count, 0, 100),
             "bob": CallerUse(1_000 * count, 0, count, 0, 4_000 * count),
         },
-        "picture": StressState(
-            START,
-            StressLevel.STRESSED,
-            ("ratio",),
-            True,
-            False,
-            0.0,
-            0.28,
-            "get",
-            0.9,
-            12_000,
-            None,
-        ),
-        "shed": ShedStats("levels", (count,) * 4, (0, 0, 0, count), 0, 0, 0.9, 1),
-        "prices_milli": (1_000,) * 3 + (2_500,),
-        "queue": QueueStats(64, 60, 9, 4_096, 0, 0, 0, 0, 0, 0, True, 5_000, 0),
+        "pressure": BUSY,
+        "classes": [
+            ClassUse(
+                member,
+                count,
+                count if member is Criticality.BULK else 0,
+                2_500 if member is Criticality.BULK else 1_000,
+            )
+            for member in Criticality
+        ],
         "engine": {"get": EngineUse(count, 0, 250 * count)},
         "shield": shield._replace(hot=shield.hot._replace(cold=count, served=4 * count, cached=2)),
         "hot": [HotPlace(KEY, 800, 4 * count, count, 2_048)],
@@ -139,9 +138,8 @@ def test_what_ended_between_the_boards_says_how_long_requests_take() -> None:
 
 
 def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
-    calm = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
     before = [BoardSample("a", recorded()), BoardSample("b", recorded())]
-    after = [BoardSample("a", recorded(1, 10)), BoardSample("b", recorded(2, 10, picture=calm))]
+    after = [BoardSample("a", recorded(1, 10)), BoardSample("b", recorded(2, 10, pressure=CALM))]
     figures = picture(before, after)
     assert figures["work"]["admitted"] == 30
     assert figures["callers"][0]["ru"] == 75
@@ -207,8 +205,8 @@ def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
     text = "\n".join(top_lines(picture_of()))
     for part in (
         "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
-        "stressed (ratio): latency ratio 0.28 of get",
-        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 places, overloaded",
+        "stressed (9 wait for 64 slots (found)): latency ratio 0.28 of s1",
+        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 slots, overloaded",
         "ann     250   250%      100         0",
         "quota_spent  50",
         "BULK         2.50",
@@ -234,12 +232,9 @@ def test_who_does_not_answer_is_named_beside_the_others() -> None:
     assert top_lines(figures)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
 
 
-CALM = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
-
-
 def test_an_engine_that_fails_stands_above_all_and_nothing_is_calm() -> None:
     fails = StoreState(True, START - 3 * SECOND, "no space left on device", 1)
-    after = recorded(2, 100, picture=CALM, engine_state=fails)
+    after = recorded(2, 100, pressure=CALM, engine_state=fails)
     lines = top_lines(picture_of(recorded(), after))
     assert lines[0] == "the engine fails 1 of 1 dispatcher, for 5 s: no space left on device"
     assert not any("calm" in line for line in lines)
@@ -247,15 +242,14 @@ def test_an_engine_that_fails_stands_above_all_and_nothing_is_calm() -> None:
 
 def test_an_engine_that_ends_nothing_stands_still_and_nothing_is_calm() -> None:
     engine = {"get": EngineUse(50, 0, 9)}
-    before = recorded(0, 50, picture=CALM, engine=engine)
-    lines = top_lines(picture_of(before, recorded(2, 90, picture=CALM, engine=engine)))
+    before = recorded(0, 50, pressure=CALM, engine=engine)
+    lines = top_lines(picture_of(before, recorded(2, 90, pressure=CALM, engine=engine)))
     assert lines[0] == "the engine stands still: of the work of 1 dispatcher none has ended"
     assert not any("calm" in line for line in lines)
     # One that ends what it does, or has nothing to do, is well.
-    idle = QueueStats(64, 0, 0, 0, 0, 0, 0, 0, 0, 0, False, 5_000, 0)
     for after in (
-        recorded(2, 90, picture=CALM, engine={"get": EngineUse(51, 0, 9)}),
-        recorded(2, 90, picture=CALM, engine=engine, queue=idle),
+        recorded(2, 90, pressure=CALM, engine={"get": EngineUse(51, 0, 9)}),
+        recorded(2, 90, pressure=IDLE, engine=engine),
     ):
         lines = top_lines(picture_of(before, after))
         assert not any("engine" in line and "still" in line for line in lines)
