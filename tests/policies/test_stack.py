@@ -585,8 +585,8 @@ def test_who_is_ready_is_admitted_at_one_instant() -> None:
             readings += 1
             return clock.now_us()
 
-    admission = asyncio.run(stack.admit(Request("key"), CountedClock()))
-    assert isinstance(admission, StackPermit)
+    permit = asyncio.run(stack.admit(Request("key"), CountedClock()))
+    assert isinstance(permit, StackPermit)
     assert readings == 1
 
 

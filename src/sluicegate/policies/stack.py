@@ -1,31 +1,15 @@
 """Stack: policies in an order that one can see.
 
     stack = Stack(
-        at_once("deadline", deadline),  # too late already?
         at_once("criticality", criticality),  # how much it may claim to matter
         at_once("request units", request_units),  # what it costs, and whether that is left
-        at_once("shed", shed),  # who goes first under stress
-        waits("queue", queue),  # whose turn it is
-        at_once("concurrency", concurrency),  # how many at work
-        observers=[stress],
+        waits("queue", gate),  # when it may start
+        observers=[usage],
     )
 
-What changes when two of them swap, in the rigs of the tests:
-
-- *A deadline behind the queue* instead of before it. Twice what 4 places can do, everyone granted
-  100 ms: before the queue all have time enough, so 76 of 800 are done in time and 724 too late.
-  Behind it 436 are done in time and 364 refused. (`queue` looks at the deadline of whoever leaves
-  it, so one in front, to spare the rest, is enough.)
-- *Criticality behind shed* instead of before it. Half of what comes is a bot's and claims CRITICAL;
-  half of all must go. Before: of the bot's 52% pass, of the shop's 100%. Behind: of the bot's 100%,
-  of the shop's 50%. Request units price by class, so they stand behind it too.
-- *Shed behind the queue* refuses the same work, but only after it has waited, and holds a place in
-  a line that is short for others: it belongs before whatever waits.
-- *Concurrency before the queue*: who waits holds a place at work. With 32 places, 10 ms of work and
-  50 ms of waiting 32 / 60 ms = 533 a second are done, where 32 / 10 ms = 3,200 could be.
-- *Request units before shed*: what is shed has been charged and is given back, which costs two
-  calls. The other way a caller over its quota would be counted in the level histogram as demand,
-  and answered as if the service were at fault (503) and not the caller (429).
+The class of a request decides its place in the queue and its price, so the criticality stage is
+first. Request units are before the queue: a request over its quota waits behind its class, or is
+rejected without waiting.
 
 Each stage is called in order, and the first refusal ends it. What earlier stages hold is
 then given back in reverse order with `spent=False`; the same if whoever waits is cancelled, or a
