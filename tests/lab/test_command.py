@@ -45,8 +45,8 @@ SMALL = AScenario(
     title="A small overload",
     why="It is quick.",
     rigs={"2x": small(2), "4x": small(4)},
-    candidates={name: ALL[name] for name in ("kernels", "fifo", "bounded-fifo")},
-    ours="kernels",
+    candidates={name: ALL[name] for name in ("queue", "fifo", "bounded-fifo")},
+    ours="queue",
     must_fail=("fifo",),
     goals=(Goal(figure="goodput", at_least=0.95), Goal(figure="p99_ms", at_most=60, cases=("4x",))),
     measure=figures,
@@ -73,7 +73,7 @@ def test_the_list_says_what_there_is_who_contends_and_who_must_fail(
     assert lab("list") == 0
     output = capsys.readouterr().out
     assert "99  small: A small overload" in output
-    assert "cases 2x, 4x; ours is kernels" in output
+    assert "cases 2x, 4x; ours is queue" in output
     assert "goals goodput >= 0.95; p99_ms <= 60 at 4x" in output
     assert "fifo must fail" in output
 
@@ -127,7 +127,7 @@ def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_candidate
     output = capsys.readouterr().out
     assert output.count("goodput  p99_ms  refused_p99_ms  queue_peak") == 2
     assert sum(line.startswith("  bounded-fifo ") for line in output.splitlines()) == 2
-    assert "kernels meets every goal" in output
+    assert "queue meets every goal" in output
     assert "fifo misses a goal" in output
 
 
@@ -153,7 +153,7 @@ def test_a_comparison_leaves_out_what_a_case_does_not_measure(
 def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(BadValue, match="give one of small"):
         lab("run", "nope")
-    with pytest.raises(BadValue, match="kernels, fifo"):
+    with pytest.raises(BadValue, match="queue, fifo"):
         lab("run", "small", "--as", "nobody")
     with pytest.raises(BadValue, match="2x, 4x"):
         lab("run", "small", "--case", "9x")
@@ -324,12 +324,12 @@ def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_bar_grows_on_a_terminal_and_is_gone_at_the_end() -> None:
     written: list[str] = []
     progress = ProgressBar(written.append, live=True).show
-    progress(1, 4, "kernels 2x seed 0")
-    assert written[-1].startswith("\r[######..................] 1/4 kernels 2x seed 0")
-    progress(4, 4, "kernels 2x seed 0")
+    progress(1, 4, "queue 2x seed 0")
+    assert written[-1].startswith("\r[######..................] 1/4 queue 2x seed 0")
+    progress(4, 4, "queue 2x seed 0")
     assert written[-1].strip("\r ") == ""
     silent = ProgressBar(written.append, live=False).show
-    silent(1, 4, "kernels")
+    silent(1, 4, "queue")
     assert len(written) == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sluicegate.lab.baselines.partitions import Partitions
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -14,7 +15,6 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.admission_levels import DEPLOYED_TICK_US, TICK_US, Cohorts, Pid
 from sluicegate.lab.baselines.credits import Breakwater, CreditPool
 from sluicegate.lab.baselines.entry_rates import TopFull, rate_factor
-from sluicegate.lab.baselines.partitions import Partitions
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.station_candidates import BASELINES, SETTLED

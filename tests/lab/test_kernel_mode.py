@@ -13,7 +13,6 @@ from sluicegate.lab.kernel_mode import MakeQueue, run_queue
 from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.speed_profile import SpeedProfile
-from sluicegate.lab.station_candidates import kernel_queue
 from tests.lab.confidence import Interval, interval
 from tests.lab.rigs import small
 from tests.prove.seeds import in_slice
@@ -91,7 +90,7 @@ def test_that_interval_lies_within_two_per_cent_of_the_books(
     assert mean_wait.high <= 1.02 * theory_us
 
 
-@pytest.mark.parametrize("make_queue", [*TABLE.values(), kernel_queue], ids=[*TABLE, "kernels"])
+@pytest.mark.parametrize("make_queue", TABLE.values(), ids=TABLE)
 def test_the_same_seed_gives_the_same_run_and_another_another(make_queue: MakeQueue) -> None:
     rig = small(1.5, span_us=700_000, refusal_cost=0.01)
 
@@ -106,7 +105,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(make_queue: MakeQu
 
 def test_every_unit_that_came_is_answered_refused_or_still_there() -> None:
     rig = small(3, warm_us=0)
-    for make_queue in (*TABLE.values(), kernel_queue):
+    for make_queue in TABLE.values():
         line = make_queue(rig)
         ledger = run_queue(rig, lambda _, line=line: line, 4)  # type: ignore[misc]
         row = ledger.by_kind[0]

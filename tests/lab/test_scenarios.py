@@ -17,7 +17,7 @@ from tests.prove.seeds import in_slice
 
 SCENARIOS = list(TABLE.values())
 # The quick ones: those of one station. Others are tried scaled down in tests/lab/scenarios.
-STATIONS = [scenario for scenario in SCENARIOS if "kernels" in scenario.candidates]
+STATIONS = [scenario for scenario in SCENARIOS if "queue" in scenario.candidates]
 SECOND = 1_000_000
 
 
@@ -26,8 +26,8 @@ def met(scenario: AnyScenario, candidate: str, of: Iterable[int] = range(1)) -> 
 
 
 @pytest.mark.parametrize("scenario", STATIONS, ids=lambda scenario: scenario.name)
-def test_the_kernels_meet_every_goal(scenario: AnyScenario) -> None:
-    assert met(scenario, "kernels")
+def test_queue_meets_every_goal(scenario: AnyScenario) -> None:
+    assert met(scenario, "queue")
 
 
 @pytest.mark.parametrize("scenario", STATIONS, ids=lambda scenario: scenario.name)
@@ -78,15 +78,15 @@ def test_trials_run_every_candidate_case_and_seed() -> None:
     scenario = replace(
         TABLE["overload"], rigs={"2x": small(2), "3x": small(3)}, goals=TABLE["overload"].goals[-1:]
     )
-    results = run_trials(scenario, ["kernels", "fifo"], range(4, 6))
+    results = run_trials(scenario, ["queue", "fifo"], range(4, 6))
     runs = [
         (name, case, seed)
         for name, cases in results.figures.items()
         for case, of_seeds in cases.items()
         for seed in of_seeds
     ]
-    assert runs == [*product(("kernels", "fifo"), ("2x", "3x"), (4, 5))]
-    assert run_trials(scenario, ["kernels", "fifo"], range(4, 6)) == results
+    assert runs == [*product(("queue", "fifo"), ("2x", "3x"), (4, 5))]
+    assert run_trials(scenario, ["queue", "fifo"], range(4, 6)) == results
 
 
 def test_a_scenario_that_names_nobody_real_is_refused() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from sluicegate.policies.queue.queue import Queue
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
@@ -20,7 +21,6 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.world import World, run
-from sluicegate.policies.queue.queue import Queue
 from tests.lab.rigs import small
 
 SECOND = 1_000_000

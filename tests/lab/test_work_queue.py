@@ -8,8 +8,7 @@ from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.baselines.codel import FollyCodel, PacketCodel
 from sluicegate.lab.baselines.rate_gates import StaticRate, TokenRate
 from sluicegate.lab.kernel_mode import MakeQueue
-from sluicegate.lab.station_candidates import kernel_queue
-from sluicegate.lab.work_queue import KernelQueue, WorkUnit
+from sluicegate.lab.work_queue import WorkUnit
 from tests.lab.rigs import small
 
 MS = 1_000
@@ -19,7 +18,7 @@ def unit(arrived_us: int, timeout_us: int = 500 * MS) -> WorkUnit:
     return WorkUnit(0, 0, arrived_us, arrived_us + timeout_us, 0)
 
 
-@pytest.mark.parametrize("make_queue", [*TABLE.values(), kernel_queue], ids=[*TABLE, "kernels"])
+@pytest.mark.parametrize("make_queue", TABLE.values(), ids=TABLE)
 def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_queue: MakeQueue) -> None:
     line = make_queue(small(1))
     lost: list[WorkUnit] = []
@@ -32,39 +31,6 @@ def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_queue: MakeQue
     assert line.take(11, lost) is None
     assert (line.waiting(), lost) == (0, [])
 
-
-def test_the_kernels_line_never_serves_what_has_too_little_time_left() -> None:
-    line = KernelQueue(length_max=100, slack_us=46 * MS)
-    lost: list[WorkUnit] = []
-    hopeless, short, long = unit(0, 46 * MS), unit(0, 60 * MS), unit(0, 500 * MS)
-    line.arrive(hopeless, 0, lost)
-    assert lost == [hopeless]
-    line.arrive(short, 0, lost)
-    line.arrive(long, 0, lost)
-    assert line.take(20 * MS, lost) is long
-    assert lost == [hopeless, short]
-
-
-def test_the_kernels_line_serves_the_newest_once_it_stands_and_pushes_out_the_oldest() -> None:
-    line = KernelQueue(length_max=3, slack_us=0, normal_us=100 * MS, aggressive_us=100 * MS)
-    lost: list[WorkUnit] = []
-    units = [unit(number * 49 * MS) for number in range(4)]
-    for number, each in enumerate(units):
-        line.arrive(each, number * 49 * MS, lost)
-    assert lost == [units[0]]
-    assert line.take(147 * MS, lost) is units[3]
-
-
-def test_the_kernels_line_grants_less_time_once_it_stands() -> None:
-    line = KernelQueue(length_max=100, slack_us=0, normal_us=20 * MS, aggressive_us=5 * MS)
-    lost: list[WorkUnit] = []
-    first, second, third = unit(0), unit(19 * MS), unit(21 * MS)
-    line.arrive(first, 0, lost)
-    line.arrive(second, 19 * MS, lost)
-    line.arrive(third, 21 * MS, lost)
-    assert lost == [first]
-    assert line.take(26 * MS, lost) is second
-    assert lost == [first, third]
 
 
 def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() -> None:

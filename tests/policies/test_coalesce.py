@@ -20,9 +20,9 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, WAITERS_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS, LruTtl
-from sluicegate.policies.coalesce import TOLD_A_TURN, Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.admission.gate import Gate, GatePermit
 from sluicegate.policies.admission.settings import GateSettings
+from sluicegate.policies.coalesce import TOLD_A_TURN, Coalesce, CoalesceSettings, Flight
 from sluicegate.testing import HandClock
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality

@@ -324,7 +324,7 @@ class Stack:
                     admission = own_prompt.admit_now(request, now_us)
                 else:
                     admission = step.admit_now(request, now_us)
-                if step.reports:
+                if step.reports and self._wait_observers:
                     self._report_wait(request, now_us, now_us)
                 if isinstance(admission, BasePermit):
                     if admission is not NOTHING_HELD:

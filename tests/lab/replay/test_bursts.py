@@ -1,8 +1,4 @@
-"""A trace in long bursts: what could still be in time is not refused, and the small goes first.
-
-The figures under "Slow work" in `policies/queue/settings.py` are of the Azure trace of 2023 for a
-model of code (8,819 requests, CC-BY 4.0), which is not in this tree.
-"""
+"""A trace in long bursts: what could still be in time is not refused, and the small goes first."""
 
 from __future__ import annotations
 
@@ -21,7 +17,8 @@ from sluicegate.lab.rig import Rig
 from sluicegate.lab.task_mode import MakePolicy
 from sluicegate.lab.traces.trace import Trace, TraceRow
 from sluicegate.lab.world import World
-from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.forms.facebook import FacebookForm, FacebookSettings
+from sluicegate.policies.stack import Stack
 
 SECOND = 1_000_000
 ON_US, OFF_US = 4 * SECOND, 8 * SECOND
@@ -40,9 +37,9 @@ def bursts(seed: int, times: int = 1, rounds: int = 5) -> Trace:
     return Trace("bursts", timed=True, keyed=False, rows=lambda: iter(rows))
 
 
-def impatient(rig: Rig, _world: World) -> Queue:
-    """The queue with its spans as for quick work."""
-    return Queue(QueueSettings(places=rig.workers, slow_wait_us_max=1))
+def impatient(rig: Rig, _world: World) -> Stack:
+    """A queue whose timeouts are for quick work."""
+    return Stack(*FacebookForm(FacebookSettings(slots=rig.workers)).stages())
 
 
 @pytest.mark.prove
@@ -50,7 +47,6 @@ def impatient(rig: Rig, _world: World) -> Queue:
 def test_slow_work_that_would_be_in_time_is_served_behind_a_burst(
     times: int, served: float
 ) -> None:
-    """Work of half a second or longer is taken for a burst from the first refusal on."""
     trace = bursts(1, times)
     survey = survey_trace(trace)
     place = design_station(survey, workers=8, capacity=None, timeout_us=None, speed=1.0)

@@ -13,12 +13,11 @@ from sluicegate.lab.scenarios.slow_shard import (
     POOL,
     SCENARIO,
     Shards,
-    bulkhead,
     curves,
+    gate,
     measure,
     play,
     shared_pool,
-    without,
 )
 from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 
@@ -34,7 +33,7 @@ def met(candidate: str) -> bool:
 
 
 def test_ours_meets_the_goals_for_a_second() -> None:
-    assert met("bulkhead")
+    assert met("gate")
 
 
 @pytest.mark.prove
@@ -47,12 +46,12 @@ def test_all_that_is_open_is_counted_at_its_shard_and_never_passes_what_the_gate
     rig = Shards(
         speed_profile=SpeedProfile(((0, 1 / 50),)), per_s=2_000, shards=4, span_us=SECOND, warm_us=0
     )
-    slow, *healthy = play(rig, without, 2)
+    slow, *healthy = play(rig, shared_pool, 2)
     assert 40 < slow.inflight_peak <= POOL
     assert all(shard.inflight_peak < 40 for shard in healthy)
     assert all(shard.inflight == 0 for shard in [slow, *healthy]), "all were given up in the end"
     assert max(slow.inflight_at) == slow.inflight_peak
-    capped = play(rig, bulkhead, 2)[0]
+    capped = play(rig, gate, 2)[0]
     assert capped.inflight_peak == CAP
     assert capped.refused > 0
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
@@ -37,7 +38,6 @@ from sluicegate.lab.scenarios.uber import (
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.task_mode import PolicyServer
 from sluicegate.lab.world import World, run
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import Stack
 
 SECOND = 1_000_000

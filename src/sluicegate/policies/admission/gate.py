@@ -192,7 +192,8 @@ class Gate(BasePromptPolicy):
         """Whether the request would be decided at once."""
         if self._turn or (self._lagging is not None and self._lagging()):
             return False
-        return self.resource(request).has_slot
+        resource = self.resource(request)
+        return resource.inflight < resource.limit and not resource.queue.waiting
 
     def admit_now(self, request: Request, now_us: int) -> GatePermit | Decision:
         """Take a slot, for a request that is `ready`."""
@@ -265,8 +266,8 @@ class Gate(BasePromptPolicy):
             resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
-        elif resource.found is not None:
-            resource.found.forget(permit.window, now_us)
+        else:
+            resource.forget(permit.window, now_us)
         if resource.queue.waiting and not self._turn:
             self._serve(resource, now_us)
 
@@ -298,7 +299,7 @@ class Gate(BasePromptPolicy):
         resource = self.resources.get(name)
         if resource is None:
             resource = self.resources[name] = Resource(name, slots)
-        resource.slots, resource.found = slots, None
+        resource.resize(slots)
         self._serve(resource, now_us)
 
     def displaces(self, request: Request, now_us: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.fair_queue import FairQueue, Waiting
-from sluicegate.kernels.found_limit import FoundLimit
+from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
 from sluicegate.kernels.service_times import ServiceTimes
 
 RANKS: Final = 2 * len(Criticality)  # of each class, first what is within its quota
@@ -25,29 +25,34 @@ _MEAN_WEIGHT: Final = 1 / 16
 class Resource:
     """The limit, the queue and the times of one resource."""
 
-    __slots__ = ("found", "inflight", "mean_us", "name", "queue", "served_us", "slots", "times")
+    __slots__ = (
+        "found",
+        "inflight",
+        "limit",
+        "mean_us",
+        "name",
+        "queue",
+        "served_us",
+        "slots",
+        "times",
+    )
 
     def __init__(self, name: str, slots: int) -> None:
         """With `slots` of 0 the limit is found."""
         self.name = name
         self.slots = slots
         self.found = FoundLimit() if slots == 0 else None
+        self.limit = slots if slots else LIMIT_MAX  # how many units may be in flight
         self.inflight = 0
         self.mean_us = 0.0  # of all its work
         self.queue = FairQueue(RANKS)
         self.times: dict[str, ServiceTimes] = {}
         self.served_us = [_NEVER_US] * RANKS  # when a unit of each rank last started
 
-    @property
-    def limit(self) -> int:
-        """How many units may be in flight."""
-        found = self.found
-        return self.slots if found is None else found.limit
-
-    @property
-    def has_slot(self) -> bool:
-        """Whether a unit that arrives now starts at once."""
-        return self.inflight < self.limit and not self.queue.waiting
+    def resize(self, slots: int) -> None:
+        """Set the limit."""
+        self.slots = self.limit = slots
+        self.found = None
 
     @property
     def contended(self) -> bool:
@@ -134,6 +139,14 @@ class Resource:
                 late,
                 self.queue.waiting > 0,
             )
+            self.limit = found.limit
+
+    def forget(self, window: int, now_us: int) -> None:
+        """A unit has ended that teaches nothing."""
+        found = self.found
+        if found is not None:
+            found.forget(window, now_us)
+            self.limit = found.limit
 
 
 def rank_of(request: Request) -> int:
