@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from sluicegate.lab.baselines.partitions import Partitions
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.admission_levels import DEPLOYED_TICK_US, TICK_US, Cohorts, Pid
 from sluicegate.lab.baselines.credits import Breakwater, CreditPool
@@ -19,7 +13,6 @@ from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.station_candidates import BASELINES, SETTLED
 from sluicegate.lab.work_queue import WorkUnit
-from sluicegate.testing import HandClock
 
 MS = 1_000
 SECOND = 1_000_000
@@ -132,38 +125,6 @@ def test_as_deployed_the_error_is_over_what_went_out_and_twice_a_second() -> Non
         found.append(line._sum)
     assert found == [min(111 / 40 * 0.5, 1 / 1.4), min(111 / 50 * 0.5, 1 / 1.4)]
     assert TICK_US < DEPLOYED_TICK_US
-
-
-# Netflix's partitions.
-
-
-class Fixed:
-    """A limit that stays."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
-        return self.limit
-
-
-def test_a_part_counts_only_while_all_is_full_and_may_then_pass_the_limit() -> None:
-    clock = HandClock()
-    gate = Partitions(Fixed(4), {Criticality.CRITICAL: 0.5})
-
-    def ask(of: Criticality) -> bool:
-        found = asyncio.run(gate.admit(Request("k", criticality=of), clock))
-        permits.append(found)
-        return not isinstance(found, Decision)
-
-    permits: list[object] = []
-    assert [ask(Criticality.BULK) for _ in range(5)] == [True] * 4 + [False]
-    assert [ask(Criticality.CRITICAL) for _ in range(3)] == [True, True, False], "its half"
-    permit = permits[0]
-    assert not isinstance(permit, Decision)
-    assert permit.end(Outcome.SUCCESS, 10)  # type: ignore[attr-defined]
-    assert not permit.end(Outcome.SUCCESS, 10), "once"  # type: ignore[attr-defined]
-    assert not ask(Criticality.BULK), "there are still five, and a limit of four"
 
 
 # All of them.

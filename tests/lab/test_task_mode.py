@@ -4,7 +4,6 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from sluicegate.policies.queue.queue import Queue
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
@@ -21,6 +20,7 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.world import World, run
+from sluicegate.policies.admission.gate import Gate
 from tests.lab.rigs import small
 
 SECOND = 1_000_000
@@ -54,7 +54,7 @@ def test_the_production_queue_keeps_a_service_at_what_is_possible_where_a_pool_d
 
 
 def test_when_a_run_is_over_the_policy_holds_nothing() -> None:
-    made: list[Queue] = []
+    made: list[Gate] = []
 
     def keep(rig: Rig, world: World) -> WaitingPolicy:
         made.append(queue(rig, world))

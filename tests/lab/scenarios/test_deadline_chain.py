@@ -18,7 +18,6 @@ from sluicegate.lab.scenarios.deadline_chain import (
     SCENARIO,
     Hops,
     HopsRun,
-    expired_only,
     measure,
     nothing,
     play,

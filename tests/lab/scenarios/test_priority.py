@@ -10,11 +10,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.admission_levels import Cohorts, Dagor, Pid, dagor
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import clamp, server_chain, turning
+from sluicegate.lab.rigs.server_chain import clamp, server_chain
 from sluicegate.lab.scenarios.priority import SCENARIO, rig
 from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World, run
-from sluicegate.policies.stack import Stack
 from tests.lab.scenarios.trials import met
 
 MS = 1_000
@@ -47,14 +46,11 @@ def test_whoever_has_no_classes_or_no_queue_fails(name: str) -> None:
 def test_the_chain_has_its_stages_in_order_and_only_critical_callers_may_say_so() -> None:
     async def main(world: World) -> list[str]:
         stack = server_chain(rig(2), world)
-        turned = turning(SECOND)(rig(2), world)
-        assert isinstance(turned, Stack)
-        assert turned.stats().stages[2].own.form == "levels"
         stages = stack.stats().stages
-        assert stages[-1].own.places == rig(2).workers
+        assert stages[-1].own.limit == rig(2).workers
         return [stage.name for stage in stages]
 
-    assert run(main, 1).value == ["deadline", "criticality", "queue"]
+    assert run(main, 1).value == ["criticality", "queue"]
     assert clamp(BY_CLASS).callers == {
         f"critical-{caller}": Criticality.CRITICAL for caller in range(1_000)
     }

@@ -73,7 +73,7 @@ def test_a_call_is_given_up_at_its_deadline_wherever_it_stands() -> None:
 
 def test_figures_are_of_the_worst_shard_and_curves_of_all_of_them() -> None:
     rig = Shards(speed_profile=STEADY, per_s=1_000, shards=3, slow=1, span_us=SECOND, warm_us=0)
-    shards = play(rig, bulkhead, 4)
+    shards = play(rig, gate, 4)
     shards[2].failed += 500
     figures = measure(rig, shards)
     assert figures["success.healthy"] == shards[2].success() < 0.5

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
@@ -38,6 +37,8 @@ from sluicegate.lab.scenarios.uber import (
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.task_mode import PolicyServer
 from sluicegate.lab.world import World, run
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.stack import Stack
 
 SECOND = 1_000_000
@@ -125,7 +126,7 @@ def test_a_bucket_with_a_pool_refuses_without_a_token_and_drops_who_is_given_up(
     ("make", "task_bytes"),
     [
         (lambda: TokenPool(100_000, 10_000, 8), TOKEN_TASK_BYTES),
-        (lambda: Queue(QueueSettings(places=8, length_max=5_000)), QUEUE_TASK_BYTES),
+        (lambda: Gate(GateSettings(slots=8, length_max=5_000)), QUEUE_TASK_BYTES),
     ],
 )
 def test_a_live_task_holds_about_as_much_as_is_said(
@@ -164,4 +165,4 @@ def test_the_chain_is_all_stages_in_their_order() -> None:
         assert isinstance(stack, Stack)
         return [stage.name for stage in stack.stats().stages]
 
-    assert run(main, 0).value == ["deadline", "request units", "shed", "queue"]
+    assert run(main, 0).value == ["request units", "queue"]
