@@ -378,7 +378,7 @@ def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_e
         async with dispatcher("--engine", "memory:", "--quota-ru", "150") as app:
             await app.dispatcher.write("t", [Write(b"p", b"s", b"v")], CallContext(ANYBODY))
             served = refused = 0
-            for _ in range(20_000):
+            for _ in range(6_000):  # soon over: counts of hot keys age by the second
                 try:
                     found = app.dispatcher.get("t", b"p", b"s", CallContext(poor))
                     if isinstance(found, Awaitable):
