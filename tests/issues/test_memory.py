@@ -75,8 +75,8 @@ def test_a_store_full_of_limited_keys_does_not_spend_its_time_in_search_of_room(
     limiter = Limiter("1/hour", keys_max=1 << 15)
     filling = costs_s(limiter, (f"{number}" for number in range(1 << 15)))
     refused = costs_s(limiter, (f"new {number}" for number in range(200)))
-    # 200 passes over all keys cost many times that. On a busy machine a pass may be out of date after
-    # a few calls, yet not after each.
+    # 200 passes over all keys cost many times that. On a busy machine a pass may be out of date
+    # after a few calls, but not after each.
     assert sum(refused) < max(sum(filling), max(refused) * len(refused) / 2)
 
 

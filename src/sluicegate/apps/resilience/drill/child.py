@@ -67,14 +67,14 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the group by its number, first with SIGTERM, then with SIGKILL; return once it is gone."""
+    """End the group by its number, with SIGTERM and then SIGKILL; return once it is gone."""
     _signal(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
     _signal(process.pid, signal.SIGKILL)  # children of the service may outlive it
     process.wait()
-    # A killed process runs until the kernel gets to it. The wait is bounded, because a first process
-    # that collects no orphans keeps their entries forever.
+    # A killed process runs until the kernel gets to it. The wait is bounded, because an init
+    # process that reaps no orphans keeps their entries forever.
     end_us = now_us() + round(END_S * 1_000_000)
     while _signal(process.pid, 0) and now_us() < end_us:
         threading.Event().wait(_POLL_S)
