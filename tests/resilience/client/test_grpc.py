@@ -21,8 +21,8 @@ from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.grpc import (
     AsyncResilientInterceptor,
     ResilientInterceptor,
-    result_of_code,
 )
+from sluicegate.resilience.client.grpc_results import result_of_code
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.hosts.group import HostGroup
@@ -299,5 +299,5 @@ def test_a_group_of_hosts_is_refused_since_nothing_would_go_to_them() -> None:
 def test_codes_and_trailers_are_read_as_the_table_says(
     code: Any, trailers: Any, kind: ResultKind, after_us: int, final_word: bool
 ) -> None:
-    found = result_of_code("it", code, trailers)
+    found = result_of_code("it", code.name, trailers)
     assert (found.kind, found.retry_after_us, found.dont_retry) == (kind, after_us, final_word)

@@ -20,11 +20,10 @@ from typing import Final, final
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
-from sluicegate.resilience.client.claims import claims_of
+from sluicegate.resilience.client.claims import claims_of, request_of
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
-    request_of,
     result_of_response,
 )
 from sluicegate.resilience.hosts.sources import split_host
@@ -56,18 +55,18 @@ class ResilientMiddleware:
             if last is not None:
                 last.close()
                 last = None
-            for name, value in claims_of(call):
+            for name, value in claims_of(call, call.left_us):
                 request.headers[name] = value
             if call.host:
                 address, port = split_host(call.host)
                 request.url = url.with_host(address).with_port(port)
             try:
                 last = await handler(request)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                result = _result_of_error(error)
-                if result is None:
+            except TimeoutError as error:
+                if isinstance(error, aiohttp.ClientError):
                     raise
-                return result
+                # `total` is over, and the caller has left.
+                return CallResult(ResultKind.TIMED_OUT, error=error, dont_retry=True)
             headers = last.headers
             return result_of_response(last, last.status, lambda name: headers.getall(name, ()))
 
@@ -80,6 +79,7 @@ class ResilientMiddleware:
             url.host or "",
             url.port or url.scheme,
             url.path,
+            fields,
             lambda name: fields.getall(name, ()),
         )
         try:
@@ -99,19 +99,3 @@ class ResilientMiddleware:
         if isinstance(error, _REPEATED) and not isinstance(error, aiohttp.ClientConnectorError):
             raise aiohttp.ClientConnectionError(str(error)) from error
         return answer_of(result)
-
-
-def _result_of_error(
-    error: aiohttp.ClientError | TimeoutError,
-) -> CallResult[ClientResponse] | None:
-    """The result; None if the request itself cannot be sent, which is the caller's bug."""
-    if not isinstance(error, aiohttp.ClientError):  # `total` is over, and the caller has left
-        return CallResult(ResultKind.TIMED_OUT, error=error, dont_retry=True)
-    if isinstance(error, aiohttp.InvalidURL):
-        return None
-    kind = ResultKind.FAILED
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        kind = ResultKind.UNREACHED
-    elif isinstance(error, TimeoutError):
-        kind = ResultKind.TIMED_OUT
-    return CallResult(kind, error=error)

@@ -5,15 +5,7 @@
 
 The backend is the name given, for an interceptor does not know its channel's target; the operation
 is the method. gRPC has no verbs, so what may be carried out twice is named in `idempotent`. Leave
-retries out of the channel's service config: one layer retries.
-
-    UNAVAILABLE, an overload mark             OVERLOADED   after its time, unless it says not to
-    UNAVAILABLE, grpc-retry-pushback-ms       OVERLOADED   after its time, if idempotent; -1: no
-    those of the next two, a mark handed on   OVERLOADED   no
-    UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS FAILED       if idempotent
-    DEADLINE_EXCEEDED                         TIMED_OUT    if idempotent
-    RESOURCE_EXHAUSTED                        LIMITED      after the time of a mark or a push-back
-    other codes                               REJECTED, or CANCELLED; no
+retries out of the channel's service config: one layer retries. `grpc_results.py` reads the status.
 
 The last outcome is handed over as it is; what is refused here, unsent, raises `Refused`. The
 deadline travels as `grpc-timeout`, the class as metadata. Streams are not judged: they are given
@@ -23,26 +15,19 @@ is left they are refused.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.request import Request, make_request
 from sluicegate.doors.claims import criticality_of
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
-from sluicegate.resilience.client.http_results import answer_of, result_of_mark
+from sluicegate.resilience.client.grpc_results import Metadata, metadata_values, result_of_code
+from sluicegate.resilience.client.http_results import answer_of
 from sluicegate.resilience.context import remaining_us, require_time
-from sluicegate.resilience.overload_mark import (
-    AFTER_MS_MAX,
-    FIELD,
-    HANDED_ON,
-    PUSHBACK,
-    parse_overload_mark,
-)
 
 try:
     import grpc
@@ -51,21 +36,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 HOST_FIELD: Final = "x-sluicegate-host"  # between an attempt and the channels to hosts
-_MS: Final = re.compile(r"[0-9]{1,9}")
 _CODES: Final = grpc.StatusCode
-_KINDS: Final = {
-    _CODES.OK: ResultKind.OK,
-    _CODES.UNAVAILABLE: ResultKind.FAILED,
-    _CODES.UNKNOWN: ResultKind.FAILED,
-    _CODES.INTERNAL: ResultKind.FAILED,
-    _CODES.DATA_LOSS: ResultKind.FAILED,
-    _CODES.DEADLINE_EXCEEDED: ResultKind.TIMED_OUT,
-    _CODES.RESOURCE_EXHAUSTED: ResultKind.LIMITED,
-    _CODES.CANCELLED: ResultKind.CANCELLED,
-}
-_MAY_BE_MARKED: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.LIMITED)
-
-Metadata = Iterable[tuple[str, Any]] | None
 
 
 class _Details(NamedTuple):
@@ -77,31 +48,6 @@ class _Details(NamedTuple):
     credentials: Any
     wait_for_ready: bool | None
     compression: Any
-
-
-def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[Any]:
-    """Return the result that has this outcome."""
-    kind = _KINDS.get(code, ResultKind.REJECTED)
-    if kind not in _MAY_BE_MARKED:
-        return CallResult(kind, outcome)
-    refusal = kind if kind is ResultKind.LIMITED else ResultKind.OVERLOADED
-    mark = parse_overload_mark(_values(trailers, FIELD))
-    refuses = code in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED)
-    if mark is not None and (refuses or mark == HANDED_ON):
-        return result_of_mark(refusal, outcome, mark)
-    if not refuses:
-        return CallResult(kind, outcome)
-    found = _values(trailers, PUSHBACK)
-    if not found:
-        return CallResult(kind, outcome)
-    # As gRPC has it: what is negative or no number asks for no retry.
-    number = _MS.fullmatch(found[0]) if len(found) == 1 else None
-    if number is None:
-        return CallResult(refusal, outcome, dont_retry=True, unproven=True)
-    after_us = min(int(found[0]), AFTER_MS_MAX) * 1_000
-    if after_us == 0:
-        return CallResult(kind, outcome)
-    return CallResult(refusal, outcome, retry_after_us=after_us, unproven=True)
 
 
 @final
@@ -173,7 +119,6 @@ class ResilientInterceptor(
         idempotent: Collection[str] = (),
         routed: bool = False,
     ) -> None:
-        client.refuse_hedges("grpc.intercept_channel")
         self._door = _Door(client, backend, idempotent, routed)
 
     def intercept_unary_unary(
@@ -187,7 +132,7 @@ class ResilientInterceptor(
             error = outcome.exception()
             if error is not None and not isinstance(error, grpc.RpcError):
                 raise error  # it was never sent: a bug of whoever made the message
-            return result_of_code(outcome, outcome.code(), outcome.trailing_metadata())
+            return result_of_code(outcome, outcome.code().name, outcome.trailing_metadata())
 
         return answer_of(
             door.client.call_now(
@@ -245,7 +190,7 @@ class _AsyncUnary(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc, u
             )
             try:
                 code = await outcome.code()
-                return result_of_code(outcome, code, await outcome.trailing_metadata())
+                return result_of_code(outcome, code.name, await outcome.trailing_metadata())
             except BaseException:
                 outcome.cancel()  # given up: nobody reads it any more
                 raise
@@ -284,7 +229,7 @@ class _AsyncStreamStream(_AsyncStream, grpc.aio.StreamStreamClientInterceptor):
 
 def _details(details: Any, timeout: float | None, claims: Sequence[tuple[str, str]]) -> _Details:
     have = list(details.metadata or ())
-    have += [claim for claim in claims if not _values(have, claim[0])]
+    have += [claim for claim in claims if not metadata_values(have, claim[0])]
     return _Details(
         details.method,
         timeout,
@@ -306,13 +251,10 @@ def _for_asyncio(details: _Details) -> grpc.aio.ClientCallDetails:
 
 
 def _class_of(metadata: Metadata) -> Criticality:
-    own = [value.encode("latin-1", "replace") for value in _values(metadata, CRITICALITY_FIELD)]
+    own = [
+        value.encode("latin-1", "replace") for value in metadata_values(metadata, CRITICALITY_FIELD)
+    ]
     return class_of(criticality_of(own))
-
-
-def _values(metadata: Metadata, name: str) -> list[str]:
-    found = [value for key, value in metadata or () if key == name]
-    return [value.decode("latin-1") if isinstance(value, bytes) else value for value in found]
 
 
 def text_of(method: str | bytes) -> str:

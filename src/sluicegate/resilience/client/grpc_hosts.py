@@ -27,6 +27,7 @@ from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.resilience.client import grpc as doors
+from sluicegate.resilience.client import grpc_results
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.hosts.group import HostGroup
 
@@ -73,7 +74,7 @@ class _Channels:
         self._connect = connect
         self._open: dict[str, Any] = {}
 
-    def at(self, metadata: doors.Metadata) -> tuple[Any, list[tuple[str, Any]], list[Any]]:
+    def at(self, metadata: grpc_results.Metadata) -> tuple[Any, list[tuple[str, Any]], list[Any]]:
         """Return the channel that a call goes by, its metadata without that, and who is to go."""
         have = list(metadata or ())
         named = [str(value) for name, value in have if name == doors.HOST_FIELD]
@@ -120,7 +121,7 @@ class _Routed:
         self._method = method
         self._more = more
 
-    def _at(self, metadata: doors.Metadata) -> tuple[Any, list[tuple[str, Any]]]:
+    def _at(self, metadata: grpc_results.Metadata) -> tuple[Any, list[tuple[str, Any]]]:
         channel, metadata, gone = self._channels.at(metadata)
         for one in gone:
             one.close()

@@ -23,11 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
-from sluicegate.contracts.request import Request, make_request
-from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.resilience.client.calls import ResilientClient
-from sluicegate.resilience.client.claims import CRITICALITY_FIELD, DEADLINE_FIELD, class_of
 from sluicegate.resilience.overload_mark import (
     FIELD,
     HANDED_ON,
@@ -113,31 +109,6 @@ def _timestamp(text: str) -> float | None:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def request_of(
-    client: ResilientClient,
-    method: str,
-    host: str,
-    port: int | str,
-    path: str,
-    values: FieldValues,
-) -> Request:
-    """Return what the policies judge by: the backend is host and port, the operation the method.
-
-    Claims of the request itself bind it; one that cannot be understood raises `BadValue`.
-    """
-    return make_request(
-        path,
-        shard=f"{host}:{port}",
-        operation=method,
-        criticality=class_of(criticality_of(_raw(values(CRITICALITY_FIELD)))),
-        deadline_us=client.deadline_us(left_us_of(_raw(values(DEADLINE_FIELD)))),
-    )
-
-
-def _raw(values: Sequence[str]) -> list[bytes]:
-    return [value.encode("latin-1", "replace") for value in values]
 
 
 def is_idempotent(method: str, headers: Collection[str]) -> bool:
