@@ -53,6 +53,8 @@ T = TypeVar("T")
 
 HEDGES_MAX: Final = 10
 SAMPLES_MAX: Final = 1 << 30
+# Results whose time says when a call is late; None is an attempt that lost.
+_TELLING: Final = (None, ResultKind.OK, ResultKind.REJECTED, ResultKind.TIMED_OUT)
 
 
 @final
@@ -178,8 +180,7 @@ class Hedge:
         """Return the first result; `work` is called for each attempt with its number, from 0."""
         began_us = clock.now_us()
         with self._guard:
-            self._calls += 1
-            delay_us = self.delay_us(request, began_us, idempotent=idempotent)
+            delay_us = self.begin(request, began_us, idempotent=idempotent)
         first = self._attempts.start(work(0))
         running = [first]
         try:
@@ -189,6 +190,11 @@ class Hedge:
                 self._attempts.give_up(task)
             with self._guard:
                 self._learn(request, first, clock.now_us() - began_us, clock.now_us())
+
+    def begin(self, request: Request, now_us: int, *, idempotent: bool) -> int:
+        """Count a call; return when it is late, or `NEVER` if it is not hedged."""
+        self._calls += 1
+        return self.delay_us(request, now_us, idempotent=idempotent)
 
     async def _race(
         self,
@@ -220,7 +226,7 @@ class Hedge:
                 return worst
             if not done:
                 with self._guard:
-                    may_send = self._may_send(request, clock.now_us())
+                    may_send = self.may_send(request, clock.now_us())
                 if may_send:
                     task = self._attempts.start(work(hedges + 1))
                     running.append(task)
@@ -240,7 +246,8 @@ class Hedge:
             self._entries.untracked,
         )
 
-    def _may_send(self, request: Request, now_us: int) -> bool:
+    def may_send(self, request: Request, now_us: int) -> bool:
+        """Take a hedge out of the budget; return False if the budget or the time is spent."""
         deadline_us = request.deadline_us
         if deadline_us is not None and now_us >= deadline_us:
             return False
@@ -250,19 +257,27 @@ class Hedge:
         self._hedges += 1
         return True
 
+    def count_win(self) -> None:
+        """A hedge was answered first."""
+        self._won += 1
+
+    def learn(self, request: Request, kind: ResultKind | None, took_us: int, now_us: int) -> None:
+        """Enter what the first attempt took; `kind` is None if it lost and still runs."""
+        if kind not in _TELLING:
+            return
+        entry = self._entry_of(request, now_us)
+        if entry is not None:
+            entry.add(took_us, now_us)
+
     def _learn(
         self, request: Request, first: asyncio.Task[CallResult[T]], took_us: int, now_us: int
     ) -> None:
-        """Enter what the first attempt took, or had taken when it lost."""
+        kind: ResultKind | None = None
         if first.done() and not first.cancelled():
             if first.exception() is not None:
                 return
             kind = first.result().kind
-            if kind not in {ResultKind.OK, ResultKind.REJECTED, ResultKind.TIMED_OUT}:
-                return
-        entry = self._entry_of(request, now_us)
-        if entry is not None:
-            entry.add(took_us, now_us)
+        self.learn(request, kind, took_us, now_us)
 
     def _entry_of(self, request: Request, now_us: int) -> _Entry | None:
         key = key_of(request, by_operation=True, by_criticality=False)

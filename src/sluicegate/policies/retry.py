@@ -111,6 +111,25 @@ class RetryPlan(NamedTuple):
     stopped: str
 
 
+def never_repeated(settings: RetrySettings, result: CallResult[T], *, idempotent: bool) -> str:
+    """Return why this result is never repeated; empty if it may be."""
+    kind = result.kind
+    if kind in {ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED}:
+        return NOT_FOR_RETRY
+    if result.dont_retry or (
+        kind is ResultKind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD
+    ):
+        return MARKED_FINAL
+    if result.retry_after_us <= 0 and (
+        kind is ResultKind.LIMITED
+        or (kind is ResultKind.OVERLOADED and settings.on_overload == WHEN_TOLD)
+    ):
+        return NOT_FOR_RETRY
+    if result.may_have_run and not idempotent:
+        return NOT_IDEMPOTENT
+    return ""
+
+
 def decide(
     settings: RetrySettings,
     backoff: Backoff,
@@ -124,20 +143,9 @@ def decide(
     previous_us: int = 0,
 ) -> RetryPlan:
     """Whether attempt number `attempt` is followed by another; all but the budget."""
-    kind = result.kind
-    if kind in {ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED}:
-        return RetryPlan(NEVER, NOT_FOR_RETRY)
-    if result.dont_retry or (
-        kind is ResultKind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD
-    ):
-        return RetryPlan(NEVER, MARKED_FINAL)
-    if result.retry_after_us <= 0 and (
-        kind is ResultKind.LIMITED
-        or (kind is ResultKind.OVERLOADED and settings.on_overload == WHEN_TOLD)
-    ):
-        return RetryPlan(NEVER, NOT_FOR_RETRY)
-    if result.may_have_run and not idempotent:
-        return RetryPlan(NEVER, NOT_IDEMPOTENT)
+    stopped = never_repeated(settings, result, idempotent=idempotent)
+    if stopped:
+        return RetryPlan(NEVER, stopped)
     if attempt + 1 >= settings.attempts[request.criticality]:
         return RetryPlan(NEVER, ATTEMPTS_SPENT)
     wait_us = backoff.wait_us(attempt, draw, hint_us=result.retry_after_us, previous_us=previous_us)
@@ -228,7 +236,7 @@ class Retry:
         if plan.wait_us != NEVER and not self.budgets.withdraw(request, now_us):
             stopped = BUDGET_SPENT
         if stopped:
-            self._give_up(result, stopped)
+            self.give_up(result, stopped)
             return NEVER
         return plan.wait_us
 
@@ -237,7 +245,7 @@ class Retry:
         deadline_us = request.deadline_us
         if deadline_us is None or now_us + self.settings.slack_us < deadline_us:
             return False
-        self._give_up(result, TOO_LATE)
+        self.give_up(result, TOO_LATE)
         return True
 
     async def _attempt(
@@ -278,7 +286,8 @@ class Retry:
             stopped.get(BUDGET_SPENT, 0),
         )
 
-    def _give_up(self, result: CallResult[T], stopped: str) -> None:
+    def give_up(self, result: CallResult[T], stopped: str) -> None:
+        """Mark the result of a call that is not repeated, and count why."""
         self._stopped[stopped] = self._stopped.get(stopped, 0) + 1
         result.dont_retry = True
         if not result.stop_reason:

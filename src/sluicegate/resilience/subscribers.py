@@ -28,11 +28,11 @@ _log: Final = logging.getLogger("sluicegate.resilience")
 class Subscribers(Generic[E]):
     """Those who are to hear of changes, and the changes that they have not heard of."""
 
-    __slots__ = ("_events", "_notifying", "_subscribed", "dropped")
+    __slots__ = ("_notifying", "_subscribed", "dropped", "events")
 
     def __init__(self) -> None:
         self._subscribed: tuple[Callable[[E], None], ...] = ()
-        self._events: deque[E] = deque(maxlen=EVENTS_MAX)
+        self.events: deque[E] = deque(maxlen=EVENTS_MAX)
         self._notifying = Lock()
         self.dropped = 0
 
@@ -43,12 +43,12 @@ class Subscribers(Generic[E]):
     def record(self, event: E) -> None:
         """Keep a change for them; called by the holder of the lock."""
         if self._subscribed:
-            self.dropped += len(self._events) == EVENTS_MAX
-            self._events.append(event)
+            self.dropped += len(self.events) == EVENTS_MAX
+            self.events.append(event)
 
     def notify(self) -> None:
         """Hand over what was recorded; called by whoever holds no lock."""
-        events = self._events
+        events = self.events
         while events and self._notifying.acquire(blocking=False):
             try:
                 while events:

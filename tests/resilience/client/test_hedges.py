@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
+from threading import Lock
 from typing import Any, final
 
 import httpx
 import pytest
+import requests
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
-from sluicegate.resilience.client.httpx import AsyncResilientTransport
+from sluicegate.resilience.client.httpx import AsyncResilientTransport, ResilientTransport
+from sluicegate.resilience.client.race import THREADS_MAX
+from sluicegate.resilience.client.requests import ResilientAdapter
+from sluicegate.resilience.client.resilient import resilient
 from sluicegate.resilience.client.settings import client_settings
+from sluicegate.resilience.context import ServedRequest, serve, served_request
 from sluicegate.resilience.hosts.group import HostGroup
 from tests.resilience.client.server import HANGS, OK, ScriptedServer, serving
 
@@ -222,3 +229,134 @@ def test_a_wrong_setting_is_named() -> None:
     assert client_settings({}).hedge is None
     with pytest.raises(BadValue, match=r"client\.hedge\.least_class"):
         client_settings({"hedge": {"least_class": "urgent"}})
+
+
+def threads_of_attempts() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("sluicegate attempt")]
+
+
+def test_late_call_of_thread_is_sent_again_and_first_answer_wins() -> None:
+    client, hangs, sent = made(), threading.Event(), Lock()
+    numbers: list[int] = []
+
+    @resilient(client, "b", idempotent=True)
+    def work(late: bool) -> str:
+        with sent:
+            numbers.append(len(numbers))
+            first = len(numbers) == LEARNED + 1
+        if late and first:
+            hangs.wait(30)
+            return "late"
+        return "quick"
+
+    for _ in range(LEARNED):
+        assert work(False) == "quick"
+    assert work(True) == "quick"
+    assert len(numbers) >= LEARNED + 2
+    assert client.hedge is not None
+    stats = client.hedge.stats()
+    assert (stats.hedges, stats.won) == (1, 1)
+    hangs.set()
+    for one in threads_of_attempts():
+        one.join(10)
+    assert client.breaker.stats().inflight == client.throttle.stats().inflight == 0
+    assert client.retry.stats().inflight == 0
+
+
+def test_call_of_thread_has_no_other_thread_until_lateness_is_known() -> None:
+    client, seen = made(), set()
+
+    @resilient(client, "b", idempotent=True)
+    def work() -> None:
+        seen.add(threading.get_ident())
+
+    for _ in range(5):
+        work()
+    assert seen == {threading.get_ident()}
+
+
+def test_bug_in_thread_of_attempt_is_raised_in_the_caller() -> None:
+    client = made()
+
+    @resilient(client, "b", idempotent=True)
+    def work(bug: bool) -> str:
+        if bug:
+            raise KeyError("a bug")
+        return "done"
+
+    for _ in range(LEARNED):
+        work(False)
+    with pytest.raises(KeyError):
+        work(True)
+    assert client.retry.stats().inflight == client.breaker.stats().inflight == 0
+
+
+def test_failure_of_late_attempt_is_repeated() -> None:
+    client = made(retry={"attempts": [3, 3, 3, 1], "base_us": 1, "wait_us_max": 1_000})
+    sent = []
+
+    @resilient(client, "b", idempotent=True)
+    def work(fails: bool) -> str:
+        sent.append(1)
+        if fails and len(sent) <= LEARNED + 1:
+            raise ConnectionResetError
+        return "done"
+
+    for _ in range(LEARNED):
+        work(False)
+    assert work(True) == "done"
+    assert len(sent) == LEARNED + 2
+
+
+def test_served_request_is_seen_by_each_thread_of_attempts() -> None:
+    client = made()
+
+    @resilient(client, "b", idempotent=True)
+    def work() -> str:
+        served = served_request()
+        return "" if served is None else served.caller
+
+    with serve(ServedRequest(caller="shop")):
+        assert {work() for _ in range(LEARNED + 5)} == {"shop"}
+
+
+def by_httpx(client: ResilientClient) -> Callable[[str], str]:
+    driver = httpx.Client(transport=ResilientTransport(client, httpx.HTTPTransport(verify=False)))
+    return lambda url: driver.get(url).text
+
+
+def by_requests(client: ResilientClient) -> Callable[[str], str]:
+    session = requests.Session()
+    session.trust_env = False
+    session.mount("http://", ResilientAdapter(client))
+    return lambda url: session.get(url).text
+
+
+@pytest.mark.parametrize("driver", [by_httpx, by_requests])
+def test_late_request_of_blocking_driver_is_sent_again(driver: Any) -> None:
+    client = made()
+    get = driver(client)
+    with serving(OK) as server:
+        for _ in range(LEARNED):
+            assert get(server.url) == "ok"
+        server.then(HANGS, OK)
+        assert get(server.url) == "ok"
+    for one in threads_of_attempts():
+        one.join(10)
+    assert client.hedge is not None
+    assert client.hedge.stats().won >= 1
+    assert client.breaker.stats().inflight == client.retry.stats().inflight == 0
+
+
+def test_more_hanging_attempts_than_threads_are_not_hedged() -> None:
+    client = made()
+    race = client._races
+    assert race is not None
+    race.running = THREADS_MAX
+    request = Request("", shard="b")
+    for _ in range(LEARNED):
+        assert race.run(lambda _: CallResult(ResultKind.OK, 1), request).unwrap() == 1
+    idents = {
+        race.run(lambda _: CallResult(ResultKind.OK, threading.get_ident()), request).unwrap()
+    }
+    assert idents == {threading.get_ident()}

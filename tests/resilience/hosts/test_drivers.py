@@ -9,7 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import aiohttp
 import httpx
@@ -20,10 +20,9 @@ import trustme
 from sluicegate.contracts.errors import BadValue
 from sluicegate.resilience.client.aiohttp import ResilientMiddleware
 from sluicegate.resilience.client.calls import ResilientClient
-from sluicegate.resilience.client.grpc import AsyncResilientInterceptor, ResilientInterceptor
+from sluicegate.resilience.client.grpc import AsyncResilientInterceptor
 from sluicegate.resilience.client.httpx import AsyncResilientTransport, ResilientTransport
 from sluicegate.resilience.client.requests import ResilientAdapter
-from sluicegate.resilience.client.resilient import resilient
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.hosts.sources import list_source
@@ -169,18 +168,10 @@ def hedging() -> ResilientClient:
     return ResilientClient(client_settings({"hedge": {}}))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        ResilientTransport,
-        ResilientAdapter,
-        ResilientMiddleware,
-        lambda client: ResilientInterceptor(client, "b"),
-        lambda client: resilient(client, "b")(len),
-    ],
-)
-def test_a_driver_that_cannot_give_up_an_attempt_takes_no_client_that_hedges(build: Any) -> None:
+def test_driver_that_sends_one_request_at_a_time_refuses_hedges() -> None:
     with pytest.raises(BadValue, match=r"client\.hedge"):
-        build(hedging())
+        ResilientMiddleware(hedging())
+    ResilientTransport(hedging())
+    ResilientAdapter(hedging())
     AsyncResilientTransport(hedging())
     AsyncResilientInterceptor(hedging(), "b")

@@ -2,8 +2,8 @@
 
 `Call` decides and never waits: `enter` before each attempt, `leave` with its result, `close` at the
 end. `call` of the client awaits between them and `call_now` blocks; nothing else differs, so there
-is one client and no twin of it. What a transport raises becomes a result by `result_of_error`; any
-other error is a bug, ends what the attempt holds as cancelled, and passes through.
+is one client and no twin of it. `errors/registry.py` turns an exception of a transport into a
+result; any other error is a bug, ends the permits of the attempt as cancelled, and passes through.
 
 A plain function cannot be stopped: for it `attempt_us` bounds nothing but what it reads from
 `Call.left_us`, as the transports do. A coroutine is cancelled when its time is over.
@@ -24,25 +24,29 @@ from typing import Final, Protocol, TypeVar, cast, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.breaker import (
-    PRESSURE,
     Breaker,
     BreakerChange,
     BreakerListener,
     BreakerPermit,
 )
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
+from sluicegate.policies.call_result import OK, CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.hedge import Hedge
-from sluicegate.policies.retry import Retry
+from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
 from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.resilience.client.attempt_timers import LoopTimers
+from sluicegate.resilience.client.bypass import BYPASS
+from sluicegate.resilience.client.race import ThreadRaces
+from sluicegate.resilience.client.rejections import at_host, handed_on, last_word, rejection
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
+from sluicegate.resilience.errors.registry import KNOWN_ERRORS, ErrorRules
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.subscribers import Subscribers
 from sluicegate.system import SystemChance, SystemClock
@@ -68,6 +72,7 @@ class CallObserver(Protocol):
 
 HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
+_TOO_LATE: Final = "the time of the attempt is over"
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
 
 
@@ -78,6 +83,7 @@ class Call:
     __slots__ = (
         "_balance",
         "_began_us",
+        "_begun",
         "_breaker",
         "_client",
         "_clock",
@@ -111,6 +117,7 @@ class Call:
         self._tried: list[str] = []  # the hosts of earlier attempts
         self._wait_us = 0
         self._began_us = 0  # for an observer
+        self._begun = False
         self._open = True
         self.attempt = 0
         self.host = ""  # of this attempt, if there is a group to choose from
@@ -129,41 +136,56 @@ class Call:
         attempt_us = self._client.settings.attempt_us
         if deadline_us is None:
             return attempt_us
-        return max(min(attempt_us, deadline_us - self._clock.now_us()), 0)
+        left_us = deadline_us - self._clock.now_us()
+        return attempt_us if attempt_us < left_us else left_us if left_us > 0 else 0
+
+    def timers(self) -> LoopTimers:
+        """The timers of the client on the running loop."""
+        client, loop = self._client, asyncio.get_running_loop()
+        if client.timers is None or client.timers.loop is not loop:
+            client.timers = LoopTimers(loop)
+        return client.timers
 
     def enter(self) -> CallResult[object] | None:
         """Admit the next attempt; a result, if it is refused here."""
-        with self._client.lock:
-            refused = self._enter()
-        self._client.notify()
-        if self._client.observer is not None and refused is None:
-            self._began_us = self._clock.now_us()
+        client = self._client
+        now_us = self._clock.now_us()
+        with client.lock:
+            if not self._begun:
+                self._begun = True
+                client.retry.begin(self.request, now_us)
+            refused = self._enter(now_us)
+        if client.has_news():
+            client.notify()
+        if client.observer is not None and refused is None:
+            self._began_us = now_us
         return refused
 
-    def _enter(self) -> CallResult[object] | None:
+    def _enter(self, now_us: int) -> CallResult[object] | None:
         request, hosts = self.request, self._client.hosts
-        now_us = self._clock.now_us()
         if request.deadline_us is not None and now_us >= request.deadline_us:
-            return _refused(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
+            return rejection(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
         if hosts is None:
             refusal = self._admit(request, now_us)
-            return None if refusal is None else _refused(refusal)
+            return None if refusal is None else rejection(refusal)
         refusal = None
         for _ in range(HOSTS_TRIED_MAX):
             permit = hosts.balance.admit(request, now_us, self._tried)
             if isinstance(permit, Decision):
-                return _refused(permit.with_marks(cause=hosts.failure))
+                return rejection(permit.with_marks(cause=hosts.failure))
             self._balance = permit
             self.host = permit.host
             self._tried.append(permit.host)
-            refusal = self._admit(_at_host(request, permit.host), now_us)
+            refusal = self._admit(at_host(request, permit.host), now_us)
             if refusal is None:
                 return None
-            self._end(_CANCELLED)
-        return None if refusal is None else _refused(refusal)
+            self._end(_CANCELLED, now_us)
+        return None if refusal is None else rejection(refusal)
 
     def _admit(self, request: Request, now_us: int) -> Decision | None:
         """Hold the permits of an attempt; a refusal, and none is held."""
+        if BYPASS.attempts:
+            return None
         client = self._client
         throttle = client.throttle.admit(request, now_us)
         if isinstance(throttle, Decision):
@@ -172,31 +194,49 @@ class Call:
             self._throttle = throttle
         breaker = client.breaker.admit(request, now_us)
         if isinstance(breaker, Decision):
-            self._end(_CANCELLED)
+            self._end(_CANCELLED, now_us)
             return breaker
         if isinstance(breaker, BreakerPermit):
             self._breaker = breaker
         return None
 
     def leave(self, result: CallResult[T]) -> int:
-        """End the attempt; how long to wait for the next, or `NEVER`."""
+        """End the attempt; how long to wait for the next, or `NEVER`, which ends the call."""
         client = self._client
+        some = cast("CallResult[object]", result)
         if client.observer is not None:
-            self._observe(client.observer, cast("CallResult[object]", result))
+            self._observe(client.observer, some)
+        now_us = self._clock.now_us()
         with client.lock:
-            self._end(cast("CallResult[object]", result))
-            wait_us = client.retry.next_wait_us(
+            self._end(some, now_us)
+            wait_us = self._wait_after(result, now_us)
+            if wait_us == NEVER and self._open:
+                self._open = False
+                client.retry.end()
+        self._wait_us = wait_us
+        self.attempt += 1
+        if client.has_news():
+            client.notify()
+        return wait_us
+
+    def _wait_after(self, result: CallResult[T], now_us: int) -> int:
+        client = self._client
+        attempt = self.attempt if self._repeatable else client.last_attempt(self.request)
+        if not BYPASS.attempts:
+            return client.retry.next_wait_us(
                 result,
                 self.request,
-                self.attempt if self._repeatable else client.last_attempt(self.request),
-                self._clock.now_us(),
+                attempt,
+                now_us,
                 idempotent=self._idempotent,
                 previous_us=self._wait_us,
             )
-        self._wait_us = wait_us
-        self.attempt += 1
-        client.notify()
-        return wait_us
+        why = never_repeated(client.settings.retry, result, idempotent=self._idempotent)
+        if not why and (not self._repeatable or attempt + 1 >= BYPASS.attempts):
+            why = ATTEMPTS_SPENT
+        if why and not result.ok:
+            client.retry.give_up(result, why)
+        return NEVER if why else 0
 
     def is_too_late(self, result: CallResult[T]) -> bool:
         """Whether the wait has used up the time."""
@@ -206,6 +246,7 @@ class Call:
     def beside(self) -> Call:
         """Return a hedge: a further attempt, with permits of its own, where no other has been."""
         found = Call(self._client, self._clock, self.request, self._idempotent, self._repeatable)
+        found._begun = True
         found.attempt = self.attempt
         found.is_hedge = True
         found._tried = self._tried
@@ -216,7 +257,7 @@ class Call:
         if self._client.observer is not None:
             self._observe(self._client.observer, result)
         with self._client.lock:
-            self._end(result)
+            self._end(result, self._clock.now_us())
         self._client.notify()
 
     def lose(self) -> None:
@@ -245,12 +286,12 @@ class Call:
             return
         self._open = False
         with self._client.lock:
-            self._end(_CANCELLED)
-            self._client.retry.end()
+            self._end(_CANCELLED, self._clock.now_us())
+            if self._begun:
+                self._client.retry.end()
         self._client.notify()
 
-    def _end(self, result: CallResult[object]) -> None:
-        now_us = self._clock.now_us()
+    def _end(self, result: CallResult[object], now_us: int) -> None:
         if self._balance is not None:
             self._balance.end_with(result, now_us)
             self._balance = None
@@ -262,15 +303,19 @@ class Call:
             self._throttle = None
 
 
-@final
 class ResilientClient:
-    """The parts, and how a call goes through them; `hosts` are those of one service."""
+    """The parts, and how a call goes through them; `hosts` are those of one service.
+
+    `client.py` has the form of it that users make, with settings in seconds.
+    """
 
     __slots__ = (
         "_changes",
         "_pause",
+        "_races",
         "breaker",
         "clock",
+        "errors",
         "hedge",
         "hosts",
         "lock",
@@ -278,6 +323,7 @@ class ResilientClient:
         "retry",
         "settings",
         "throttle",
+        "timers",
     )
 
     def __init__(
@@ -289,8 +335,10 @@ class ResilientClient:
         chance: Chance | None = None,
         pause: Callable[[float], object] | None = None,
         observer: CallObserver | None = None,
+        errors: ErrorRules = KNOWN_ERRORS,
     ) -> None:
         self.observer = observer
+        self.errors = errors
         self.settings = ClientSettings() if settings is None else settings
         self.hosts = hosts
         self.clock = SystemClock() if clock is None else clock
@@ -304,13 +352,15 @@ class ResilientClient:
         self.hedge = (
             None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
         )
+        self._races = None if self.hedge is None else ThreadRaces(self.hedge, self.clock, self.lock)
+        self.timers: LoopTimers | None = None  # of the loop that was used last
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
     def refuse_hedges(self, driver: str) -> None:
-        """Refuse a driver that cannot give up an attempt; a setting is never without effect."""
+        """Refuse a driver that sends one request at a time; a setting is never without effect."""
         if self.hedge is not None:
-            remedy = f"leave [client.hedge] out for {driver}, whose calls cannot be given up"
+            remedy = f"leave [client.hedge] out for {driver}, which cannot send a request twice"
             raise BadValue("client.hedge", "a table", remedy)
 
     def subscribe(self, listener: BreakerListener) -> None:
@@ -319,6 +369,10 @@ class ResilientClient:
         `breaker.subscribe` calls within it: such a listener may not use the client.
         """
         self._changes.subscribe(listener)
+
+    def has_news(self) -> bool:
+        """Whether there may be changes to hand over; asked for with every call."""
+        return bool(self._changes.events) or self.hosts is not None
 
     def notify(self) -> None:
         """Hand changes over to the listeners; called by whoever has let go of the lock."""
@@ -331,16 +385,14 @@ class ResilientClient:
 
         The last two are brought forward by the margin.
         """
-        now_us = self.clock.now_us()
-        deadline_us = now_us + self.settings.timeout_us
-        served = served_request()
-        for given_us in (request.deadline_us, None if served is None else served.deadline_us):
-            if given_us is not None:
-                deadline_us = min(deadline_us, given_us - self.settings.margin_us)
+        deadline_us = self.clock.now_us() + self.settings.timeout_us
+        served, given_us = served_request(), request.deadline_us
+        if given_us is not None:
+            deadline_us = min(deadline_us, given_us - self.settings.margin_us)
+        if served is not None and served.deadline_us is not None:
+            deadline_us = min(deadline_us, served.deadline_us - self.settings.margin_us)
         request = request.copy()
         request.deadline_us = deadline_us
-        with self.lock:
-            self.retry.begin(request, now_us)
         return Call(self, self.clock, request, idempotent, repeatable)
 
     def deadline_us(self, left_us: int) -> int | None:
@@ -358,34 +410,40 @@ class ResilientClient:
         *,
         idempotent: bool = False,
         repeatable: bool = True,
+        errors: ErrorRules | None = None,
     ) -> CallResult[T]:
         """Return the result of the last attempt; `work` is called for each with the call.
 
-        Two attempts run at once only if hedging is set.
+        Two attempts run at once only if hedging is set. `errors` replace the client's own.
         """
-        hedge = self.hedge if idempotent and repeatable else None
+        hedge = self.hedge if idempotent and repeatable and not BYPASS.attempts else None
+        rules = self.errors if errors is None else errors
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
             result: CallResult[T] | None = None
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
+                    return handed_on(last_word(result, refused))
                 if hedge is None:
-                    result = await _attempt(call, work)
+                    result = await _attempt(call, work, rules)
                 else:
-                    result = await self._race(hedge, call, work)
+                    result = await self._hedged(hedge, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 await asyncio.sleep(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
-    async def _race(
-        self, hedge: Hedge, call: Call, work: Callable[[Call], Awaitable[CallResult[T]]]
+    async def _hedged(
+        self,
+        hedge: Hedge,
+        call: Call,
+        work: Callable[[Call], Awaitable[CallResult[T]]],
+        rules: ErrorRules,
     ) -> CallResult[T]:
         """Make the attempt, and another beside it if it is late; each ends what it holds."""
 
@@ -397,7 +455,7 @@ class ResilientClient:
                     return cast("CallResult[T]", refused)
             ended = _CANCELLED
             try:
-                result = await _attempt(one, work)
+                result = await _attempt(one, work, rules)
                 ended = cast("CallResult[object]", result)
                 return result
             finally:
@@ -414,88 +472,85 @@ class ResilientClient:
         *,
         idempotent: bool = False,
         repeatable: bool = True,
+        errors: ErrorRules | None = None,
     ) -> CallResult[T]:
-        """Like `call`, for work that blocks."""
+        """Like `call`, for work that blocks; a hedge of it runs in a thread."""
+        races = self._races if idempotent and repeatable and not BYPASS.attempts else None
+        rules = self.errors if errors is None else errors
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
             result: CallResult[T] | None = None
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _handed_on(_last_word(result, refused))
-                try:
-                    result = work(call)
-                except Exception as error:
-                    result = _result_of(error)
-                    if result is None:
-                        raise
+                    return handed_on(last_word(result, refused))
+                if races is None:
+                    result = _attempt_now(call, work, rules)
+                else:
+                    result = _hedged_now(races, call, work, rules)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return _handed_on(result)
+                    return result if result.kind is OK else handed_on(result)
                 self._pause(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return _handed_on(result)
+                    return handed_on(result)
         finally:
             call.close()
 
 
-async def _attempt(call: Call, work: Callable[[Call], Awaitable[CallResult[T]]]) -> CallResult[T]:
+async def _attempt(
+    call: Call, work: Callable[[Call], Awaitable[CallResult[T]]], rules: ErrorRules
+) -> CallResult[T]:
+    timer = call.timers().start(call.left_us)
     try:
-        async with asyncio.timeout(call.left_us / 1_000_000):
-            return await work(call)
+        return await work(call)
+    except asyncio.CancelledError:
+        if not timer.is_over():
+            raise
+        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(_TOO_LATE))
     except Exception as error:
-        result: CallResult[T] | None = _result_of(error)
+        result = rules.result_of(error)
         if result is None:
             raise
-        return result
+        return cast("CallResult[T]", result)
+    finally:
+        timer.stop()
 
 
-def _result_of(error: Exception) -> CallResult[T] | None:
-    return cast("CallResult[T] | None", result_of_error(error))
+def _attempt_now(
+    call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
+) -> CallResult[T]:
+    try:
+        return work(call)
+    except Exception as error:
+        result = rules.result_of(error)
+        if result is None:
+            raise
+        return cast("CallResult[T]", result)
 
 
-def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> CallResult[T]:
-    """What the backend said, if it was asked at all, is worth more than our own refusal."""
-    if result is None:
-        return cast("CallResult[T]", refused)
-    result.dont_retry = True
-    result.stop_reason = refused.stop_reason
-    return result
+def _hedged_now(
+    races: ThreadRaces, call: Call, work: Callable[[Call], CallResult[T]], rules: ErrorRules
+) -> CallResult[T]:
+    """Like `_hedged`, in threads."""
 
-
-def _handed_on(result: CallResult[T]) -> CallResult[T]:
-    """Record an overload that is not to be repeated with the request that is being served.
-
-    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
-    does well to ask another of us.
-    """
-    if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
-        return result
-    served = served_request()
-    if served is None:
-        return result
-    if isinstance(result.error, Refused):
-        decision = result.error.decision
-        if decision.reason in (BREAKER_OPEN, NO_HOST) and decision.cause != PRESSURE:
+    def run(number: int) -> CallResult[T]:
+        one = call if number == 0 else call.beside()
+        if number > 0:
+            refused = one.enter()
+            if refused is not None:
+                return cast("CallResult[T]", refused)
+        ended = _CANCELLED
+        try:
+            result = _attempt_now(one, work, rules)
+            ended = cast("CallResult[object]", result)
             return result
-    served.record_overload(result.retry_after_us)
+        finally:
+            one.finish(ended)
+
+    result = races.run(run, call.request)
+    call.lose()
     return result
-
-
-def _at_host(request: Request, host: str) -> Request:
-    """The same request to one host, which has a breaker and a throttle of its own."""
-    found = request.copy()
-    found.shard = host
-    return found
-
-
-def _refused(decision: Decision) -> CallResult[object]:
-    """A refusal of our own: repeating it here would wait for nothing but ourselves."""
-    found = result_of_error(Refused(decision))
-    assert found is not None  # a refusal always is a result
-    found.dont_retry = True
-    found.stop_reason = CLIENT_THROTTLED.name if decision.reason is None else decision.reason.name
-    return found
 
 
 def _pause(seconds: float) -> None:

@@ -18,13 +18,13 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
-from sluicegate.resilience.client.claims import claims_of
+from sluicegate.resilience.client.claims import claims_of, request_of
+from sluicegate.resilience.client.heads import Heads
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
-    request_of,
     result_of_response,
 )
 from sluicegate.resilience.client.httpx_pool import ClosedForSure, LostConnections
@@ -35,12 +35,11 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "httpx", "httpx") from None
 
-_UNSENDABLE: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 _TOO_LATE: Final = "the time of the attempt is over"
 # The parts of an attempt that its steps may take. A connection of the last tenth comes too late for
 # an answer, and the timer of the whole does not know that nothing was sent.
-_LIMITS: Final = {"connect": 0.9, "read": 1.0, "write": 1.0, "pool": 0.9}
-_NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_NO_LIMITS: Final = {"connect": None, "read": None, "write": None, "pool": None}
+_LIMITS: Final = (("connect", 0.9), ("read", 1.0), ("write", 1.0), ("pool", 0.9))
 
 
 @final
@@ -48,42 +47,36 @@ class ResilientTransport(httpx.BaseTransport):
     """For `httpx.Client`."""
 
     def __init__(self, client: ResilientClient, inner: httpx.BaseTransport | None = None) -> None:
-        client.refuse_hedges("httpx.Client")
         self._client = client
         self._inner = httpx.HTTPTransport() if inner is None else inner
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
-        last: httpx.Response | None = None
+        heads: Heads[httpx.Response] = Heads()
 
         def attempt(call: Call) -> CallResult[httpx.Response]:
-            nonlocal last
-            if last is not None:
-                last.close()
-                last = None
+            if heads.kept and not call.is_hedge:
+                heads.close()
             own = _attempt_of(request, call)
-            try:
-                last = self._inner.handle_request(own)
-            except _UNSENDABLE:
-                raise
-            except httpx.TransportError as error:
-                return _result_of_error(error)
+            head = self._inner.handle_request(own)
+            heads.add(head)
             _release_limits(own, request)
-            return _result_of(last)
+            return _result_of(head)
 
         idempotent, repeatable = _safety(request)
+        answer: httpx.Response | None = None
         try:
-            result = self._client.call_now(
-                attempt,
-                _request_of(self._client, request),
-                idempotent=idempotent,
-                repeatable=repeatable,
+            answer = answer_of(
+                self._client.call_now(
+                    attempt,
+                    _request_of(self._client, request),
+                    idempotent=idempotent,
+                    repeatable=repeatable,
+                )
             )
-        except BaseException:
-            if last is not None:
-                last.close()
-            raise
-        return answer_of(result)
+            return answer
+        finally:
+            heads.end(answer)
 
     def close(self) -> None:
         """Close the transport below."""
@@ -106,16 +99,14 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
         heads: list[httpx.Response] = []  # of attempts, two at once where one is a hedge
 
         async def attempt(call: Call) -> CallResult[httpx.Response]:
-            if not call.is_hedge:
+            if heads and not call.is_hedge:
                 await _close_all(heads)
             own = _attempt_of(request, call)
             try:
                 head = await self._inner.handle_async_request(own)
-            except BaseException as error:
+            except BaseException:
                 self._lost.reclaim()
-                if isinstance(error, _UNSENDABLE) or not isinstance(error, httpx.TransportError):
-                    raise
-                return _result_of_error(error)
+                raise
             head.stream = ClosedForSure(cast("httpx.AsyncByteStream", head.stream))
             heads.append(head)
             _release_limits(own, request)
@@ -136,12 +127,8 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
             answer = answer_of(result)
             return answer
         finally:
-            try:
-                await _close_all(heads, answer)
-            except asyncio.CancelledError:
-                if answer is not None:
-                    await _close_all([answer])
-                raise
+            if len(heads) > 1 or (heads and heads[0] is not answer):
+                await _close_others(heads, answer)
 
     async def aclose(self) -> None:
         """Close the transport below."""
@@ -149,29 +136,33 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
 
 
 async def _close_all(heads: list[httpx.Response], but: httpx.Response | None = None) -> None:
-    """Give back the connections of responses that nobody reads."""
+    """Give back the connections of responses that are not read."""
     closing = [head.aclose() for head in heads if head is not but]
     heads.clear()
-    if closing:
-        await asyncio.gather(*closing)
+    await asyncio.gather(*closing)
+
+
+async def _close_others(heads: list[httpx.Response], answer: httpx.Response | None) -> None:
+    """Close all but the answer; the answer too, if its caller leaves meanwhile."""
+    try:
+        await _close_all(heads, answer)
+    except asyncio.CancelledError:
+        if answer is not None:
+            await answer.aclose()
+        raise
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
-    return result_of_response(response, response.status_code, response.headers.get_list)
-
-
-def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:
-    kind = ResultKind.FAILED
-    if isinstance(error, _NOT_REACHED):
-        kind = ResultKind.UNREACHED
-    elif isinstance(error, httpx.TimeoutException):
-        kind = ResultKind.TIMED_OUT
-    return CallResult(kind, error=error)
+    status = response.status_code
+    if status < 400:
+        return result_of_value(response)
+    return result_of_response(response, status, response.headers.get_list)
 
 
 def _request_of(client: ResilientClient, request: httpx.Request) -> Request:
-    url, values = request.url, request.headers.get_list
-    return request_of(client, request.method, url.host, url.port or url.scheme, url.path, values)
+    url, headers = request.url, request.headers
+    port = url.port or url.scheme
+    return request_of(client, request.method, url.host, port, url.path, headers, headers.get_list)
 
 
 def _safety(request: httpx.Request) -> tuple[bool, bool]:
@@ -186,23 +177,24 @@ def _attempt_of(request: httpx.Request, call: Call) -> httpx.Request:
     What the service is called by stays in the Host header, and in the name that TLS verifies. The
     caller's own request is left as it is.
     """
-    left_s = call.left_us / 1_000_000
-    extensions = dict(request.extensions)
-    limits = _limits_of(request)
-    extensions["timeout"] = {
-        name: left_s * part if limits.get(name) is None else min(limits[name], left_s * part)
-        for name, part in _LIMITS.items()
-    }
-    url = request.url
+    left_us = call.left_us
+    left_s = left_us / 1_000_000
+    given = _limits_of(request)
+    limits = {}
+    for name, part in _LIMITS:
+        own_s, bound_s = given.get(name), left_s * part
+        limits[name] = bound_s if own_s is None or own_s > bound_s else own_s
+    # As `copy` would: without the checks of a request that is new.
+    found = httpx.Request.__new__(httpx.Request)
+    found.__dict__.update(request.__dict__)
+    found.headers = headers = httpx.Headers(request.headers)
+    for name, value in claims_of(call, left_us):
+        headers[name] = value
+    found.extensions = {**request.extensions, "timeout": limits}
     if call.host:
         address, port = split_host(call.host)
-        extensions.setdefault("sni_hostname", url.host)
-        url = url.copy_with(host=address, port=port)
-    found = httpx.Request(
-        request.method, url, headers=request.headers, stream=request.stream, extensions=extensions
-    )
-    for name, value in claims_of(call):
-        found.headers[name] = value
+        found.extensions.setdefault("sni_hostname", request.url.host)
+        found.url = request.url.copy_with(host=address, port=port)
     return found
 
 
@@ -212,5 +204,6 @@ def _limits_of(request: httpx.Request) -> dict[str, Any]:
 
 def _release_limits(attempt: httpx.Request, request: httpx.Request) -> None:
     """Leave the rest of the response to the caller's own limits; the head is here."""
-    own = _limits_of(request)
-    _limits_of(attempt).update({name: own.get(name) for name in _LIMITS})
+    limits = _limits_of(attempt)
+    limits.update(_NO_LIMITS)
+    limits.update(_limits_of(request))

@@ -14,22 +14,21 @@ from typing import Any, final
 from urllib.parse import urlsplit
 
 from sluicegate.contracts.errors import MissingPackage
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import CallResult
 from sluicegate.resilience.client.calls import Call, ResilientClient
-from sluicegate.resilience.client.claims import claims_of
+from sluicegate.resilience.client.claims import claims_of, request_of
+from sluicegate.resilience.client.heads import Heads
 from sluicegate.resilience.client.http_results import (
     FieldValues,
     answer_of,
     is_idempotent,
     netloc_at,
-    request_of,
     result_of_response,
 )
 
 try:
     import requests
     from requests.adapters import BaseAdapter, HTTPAdapter
-    from urllib3.exceptions import NewConnectionError
     from urllib3.util import Timeout
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "requests", "requests") from None
@@ -41,7 +40,6 @@ class ResilientAdapter(BaseAdapter):
 
     def __init__(self, client: ResilientClient, inner: BaseAdapter | None = None) -> None:
         super().__init__()
-        client.refuse_hedges("requests")
         self._client = client
         if inner is None:
             inner = HTTPAdapter() if client.hosts is None else NamedAdapter()
@@ -57,48 +55,42 @@ class ResilientAdapter(BaseAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         """Send it, within the client's judgement."""
-        last: requests.Response | None = None
-        own = request
-        request = request.copy()  # the caller may send it again, and its claims are of this call
+        heads: Heads[requests.Response] = Heads()
         url = urlsplit(request.url or "")
-        if self._client.hosts is not None:
-            request.headers.setdefault("Host", url.netloc.rpartition("@")[2])
+        named = self._client.hosts is not None
 
         def attempt(call: Call) -> CallResult[requests.Response]:
-            nonlocal last
-            if last is not None:
-                last.close()
-                last = None
-            limits = _bounded(timeout, call.left_us / 1_000_000)
-            request.headers.update(claims_of(call))
-            if call.host:
-                request.url = url._replace(netloc=netloc_at(url.netloc, call.host)).geturl()
-            try:
-                last = self._inner.send(request, stream, limits, verify, cert, proxies)
-            except requests.RequestException as error:
-                result = _result_of_error(error)
-                if result is None:
-                    raise
-                return result
-            return result_of_response(last, last.status_code, _values_of(last.headers))
+            if heads.kept and not call.is_hedge:
+                heads.close()
+            # The caller may send its own again, and two attempts may run at once.
+            own = request.copy()
+            left_us = call.left_us
+            own.headers.update(claims_of(call, left_us))
+            if named:
+                own.headers.setdefault("Host", url.netloc.rpartition("@")[2])
+                own.url = url._replace(netloc=netloc_at(url.netloc, call.host)).geturl()
+            limits = _bounded(timeout, left_us / 1_000_000)
+            head = self._inner.send(own, stream, limits, verify, cert, proxies)
+            heads.add(head)
+            return result_of_response(head, head.status_code, _values_of(head.headers))
 
         method = request.method or "GET"
         host, port, values = url.hostname or "", url.port or url.scheme, _values_of(request.headers)
+        found: requests.Response | None = None
         try:
-            result = self._client.call_now(
-                attempt,
-                request_of(self._client, method, host, port, url.path, values),
-                idempotent=is_idempotent(method, request.headers),
-                repeatable=request.body is None or isinstance(request.body, bytes | str),
+            found = answer_of(
+                self._client.call_now(
+                    attempt,
+                    request_of(self._client, method, host, port, url.path, request.headers, values),
+                    idempotent=is_idempotent(method, request.headers),
+                    repeatable=request.body is None or isinstance(request.body, bytes | str),
+                )
             )
-        except BaseException:
-            if last is not None:
-                last.close()
-            raise
-        found = answer_of(result)
-        if self._client.hosts is not None:
+        finally:
+            heads.end(found)
+        if named:
             # Redirects and history go by the service's name.
-            found.url, found.request = own.url or "", own
+            found.url, found.request = request.url or "", request
         return found
 
     def close(self) -> None:
@@ -151,17 +143,3 @@ def _bounded(timeout: Any, left_s: float) -> Any:
         left_s if connect is None else min(connect, left_s),
         left_s if read is None else min(read, left_s),
     )
-
-
-def _result_of_error(error: requests.RequestException) -> CallResult[requests.Response] | None:
-    """The result; None if the request itself cannot be sent, which is the caller's bug."""
-    if isinstance(error, requests.Timeout):
-        reached = not isinstance(error, requests.ConnectTimeout)
-        return CallResult(ResultKind.TIMED_OUT if reached else ResultKind.UNREACHED, error=error)
-    if isinstance(error, requests.ConnectionError):
-        cause = getattr(error.args[0], "reason", None) if error.args else None
-        unreached = isinstance(cause, NewConnectionError)
-        return CallResult(ResultKind.UNREACHED if unreached else ResultKind.FAILED, error=error)
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return CallResult(ResultKind.FAILED, error=error)
-    return None
