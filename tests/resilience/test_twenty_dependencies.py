@@ -19,12 +19,11 @@ from sluicegate.apps.resilience.drill.caller import HttpCaller
 from sluicegate.contracts.request import Request
 from sluicegate.lab.random_source import derive_seed
 from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.resilience import gather
 from sluicegate.resilience.client.calls import Call
-from sluicegate.resilience.dependencies.gather import gather_within
 from sluicegate.resilience.kit import build_client, build_dependencies
 from sluicegate.resilience.plan import plan_of
 from sluicegate.resilience.settings import Resilience, resilience_settings
-from sluicegate.system import now_us
 from sluicegate.testing import SeededChance
 
 PAGES: Final = 200
@@ -103,7 +102,7 @@ def resilient(caller: HttpCaller) -> Page:
 
     async def show(number: int) -> tuple[bool, bool]:
         works = {name: fetch(name, number) for name in (*CORE, *EXTRAS)}
-        found = await gather_within(now_us() + 60_000_000, works)
+        found = await gather(works, timeout_s=60)
         results = [one.unwrap() for one in found.values()]
         answered = all(one.ok for one in results)
         return answered, answered and not any(one.degraded for one in results)

@@ -12,13 +12,11 @@ from typing import Any
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.policies.bulkhead import CAP_MAX, Bulkhead, BulkheadSettings
 from sluicegate.policies.fallback import Fallback, FallbackSettings
 from sluicegate.resilience.client.calls import CallObserver, ResilientClient
 from sluicegate.resilience.dependencies.dependency import Dependency
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.settings import Resilience
-from sluicegate.system import SystemChance
 
 
 def build_client(
@@ -34,24 +32,17 @@ def build_client(
 
 
 def build_dependencies(
-    settings: Resilience, *, clock: Clock | None = None, chance: Chance | None = None
+    settings: Resilience, *, clock: Clock | None = None
 ) -> dict[str, Dependency[Any]]:
-    """Return each dependency by its name; all share one bulkhead, in which each has its cap."""
-    found = settings.dependencies
-    caps = {name: one.cap for name, one in found.items()}
-    pool = min(max(sum(caps.values()), 1), CAP_MAX)
-    bulkhead = Bulkhead(
-        BulkheadSettings(cap=min(40, pool), caps=caps, pool=pool),
-        SystemChance() if chance is None else chance,
-    )
+    """Return each dependency by its name."""
     return {
         name: Dependency(
             name,
-            bulkhead,
             Fallback(FallbackSettings(timeout_us=one.timeout_us, stale_us_max=one.stale_us_max))
             if one.soft
             else None,
+            slots=one.cap,
             clock=clock,
         )
-        for name, one in found.items()
+        for name, one in settings.dependencies.items()
     }

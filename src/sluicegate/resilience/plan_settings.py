@@ -18,8 +18,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.call_plan import ATTEMPTS_MAX, LAYERS_MAX
-from sluicegate.policies.bulkhead import CAP_MAX
 from sluicegate.policies.settings import check_ranges, part_of, within
+from sluicegate.resilience.dependencies.dependency import SLOTS, SLOTS_MAX
 
 DEPENDENCIES_MAX: Final = 1_000
 
@@ -39,7 +39,7 @@ class DependencySettings:
     """
 
     soft: bool = False
-    cap: int = ranged(40, 1, CAP_MAX)
+    cap: int = ranged(SLOTS, 1, SLOTS_MAX)
     timeout_us: int = ranged(500_000, 1, WAIT_US_MAX)
     stale_us_max: int = ranged(60_000_000, 0, WAIT_US_MAX)
     idempotent: bool = True

@@ -1,28 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL, DEADLINE
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.resilience import gather
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.dependencies.dependency import Dependency
-from sluicegate.resilience.dependencies.gather import gather_within
 from sluicegate.system import now_us
-from sluicegate.testing import SeededChance
 
 LONG_US = 60_000_000
-
-
-def places(*, adaptive: bool = False) -> Bulkhead:
-    number = AdaptiveSettings() if adaptive else None
-    return Bulkhead(BulkheadSettings(cap=3, pool=10, adaptive=number), SeededChance(1))
+NOTHING: dict[str, Awaitable[str]] = {}
 
 
 async def hang() -> str:
@@ -38,11 +32,9 @@ async def fail() -> str:
     raise ConnectionResetError
 
 
-@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed", "adaptive"])
-def test_one_that_hangs_fills_its_own_places_and_no_others(adaptive: bool) -> None:
-    bulkhead = places(adaptive=adaptive)
-    slow: Dependency[str] = Dependency("slow", bulkhead)
-    quick: Dependency[str] = Dependency("quick", bulkhead)
+def test_hanging_dependency_fills_only_its_own_slots() -> None:
+    slow: Dependency[str] = Dependency("slow", slots=3)
+    quick: Dependency[str] = Dependency("quick", slots=3)
 
     async def story() -> None:
         hanging = [asyncio.create_task(slow.call(hang)) for _ in range(3)]
@@ -57,12 +49,11 @@ def test_one_that_hangs_fills_its_own_places_and_no_others(adaptive: bool) -> No
         await asyncio.gather(*hanging, return_exceptions=True)
 
     asyncio.run(story())
-    assert bulkhead.inflight == 0, "who is cancelled gives its place back"
+    assert slow.inflight == quick.inflight == 0, "a cancelled call frees its slot"
 
 
 def test_a_soft_one_that_fails_has_a_stand_in_that_is_marked() -> None:
-    bulkhead = places()
-    soft: Dependency[str] = Dependency("trends", bulkhead, Fallback())
+    soft: Dependency[str] = Dependency("trends", Fallback())
 
     async def story() -> list[CallResult[str]]:
         return [
@@ -77,14 +68,11 @@ def test_a_soft_one_that_fails_has_a_stand_in_that_is_marked() -> None:
     assert (good.unwrap(), good.degraded) == ("fresh", False)
     assert (stale.unwrap(), stale.degraded) == ("fresh", True)
     assert critical.kind is ResultKind.FAILED, "what matters most is not glossed over"
-    assert bulkhead.inflight == 0
+    assert soft.inflight == 0
 
 
 def test_a_soft_one_that_hangs_holds_neither_its_caller_nor_a_place() -> None:
-    bulkhead = places()
-    soft: Dependency[str] = Dependency(
-        "trends", bulkhead, Fallback(FallbackSettings(timeout_us=1_000))
-    )
+    soft: Dependency[str] = Dependency("trends", Fallback(FallbackSettings(timeout_us=1_000)))
 
     async def story() -> None:
         for _ in range(5):
@@ -94,7 +82,7 @@ def test_a_soft_one_that_hangs_holds_neither_its_caller_nor_a_place() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(story())
-    assert bulkhead.inflight == 0
+    assert soft.inflight == 0
 
 
 def test_no_call_is_begun_for_a_request_whose_time_is_over() -> None:
@@ -108,8 +96,8 @@ def test_no_call_is_begun_for_a_request_whose_time_is_over() -> None:
         begun.append("thread")
         return "late"
 
-    hard: Dependency[str] = Dependency("stock", places())
-    soft: Dependency[str] = Dependency("trends", places(), Fallback())
+    hard: Dependency[str] = Dependency("stock")
+    soft: Dependency[str] = Dependency("trends", Fallback())
 
     async def story() -> list[CallResult[str]]:
         return [
@@ -132,9 +120,7 @@ def test_no_call_is_begun_for_a_request_whose_time_is_over() -> None:
 
 
 def test_a_soft_one_is_given_up_when_the_time_of_the_request_is_over() -> None:
-    soft: Dependency[str] = Dependency(
-        "trends", places(), Fallback(FallbackSettings(timeout_us=LONG_US))
-    )
+    soft: Dependency[str] = Dependency("trends", Fallback(FallbackSettings(timeout_us=LONG_US)))
     with serve(ServedRequest(deadline_us=now_us() + 20_000)):
         found = asyncio.run(asyncio.wait_for(soft.call(hang, default=lambda: "none"), 10))
     assert found.unwrap() == "none"
@@ -151,7 +137,7 @@ def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up() -> 
 
     async def story() -> dict[str, CallResult[str]]:
         works = {"price": answer(), "trends": hangs(), "reviews": fail()}
-        found = await gather_within(now_us() + 50_000, works)
+        found = await gather(works, timeout_s=0.05)
         await asyncio.sleep(0)
         return found
 
@@ -167,9 +153,9 @@ def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up() -> 
 
 def test_nobody_waits_for_the_deadline_when_all_have_arrived() -> None:
     works = {"price": answer(), "trends": answer()}
-    found = asyncio.run(asyncio.wait_for(gather_within(now_us() + LONG_US, works), 10))
+    found = asyncio.run(asyncio.wait_for(gather(works, timeout_s=60), 10))
     assert [result.unwrap() for result in found.values()] == ["fresh", "fresh"]
-    assert asyncio.run(gather_within(now_us() + LONG_US, {})) == {}
+    assert asyncio.run(gather(NOTHING, timeout_s=60)) == {}
 
 
 def test_after_the_deadline_nothing_is_begun() -> None:
@@ -181,7 +167,7 @@ def test_after_the_deadline_nothing_is_begun() -> None:
 
     async def story() -> dict[str, CallResult[str]]:
         task = asyncio.create_task(hang())
-        found = await gather_within(now_us() - 1, {"price": work(), "task": task})
+        found = await gather({"price": work(), "task": task}, timeout_s=0)
         assert task.cancelling() == 1
         return found
 
@@ -190,23 +176,56 @@ def test_after_the_deadline_nothing_is_begun() -> None:
     assert begun == []
 
 
-def test_a_bug_in_one_gives_up_the_others_and_passes_through() -> None:
-    ended: list[str] = []
+def test_gather_with_failing_part_keeps_other_parts() -> None:
+    async def broken() -> str:
+        raise KeyError("a bug")
 
-    async def hangs() -> str:
-        try:
-            return await hang()
-        finally:
-            ended.append("hangs")
+    async def slow() -> int:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return 7
+
+    async def story() -> tuple[CallResult[str], CallResult[int], CallResult[str]]:
+        cancelled = asyncio.create_task(hang())
+        cancelled.cancel()
+        return await gather(broken(), slow(), cancelled, timeout_s=60)
+
+    bug, good, cancelled = asyncio.run(story())
+    assert isinstance(bug.error, KeyError)
+    assert good.unwrap() == 7
+    assert cancelled.kind is ResultKind.CANCELLED
+
+
+def test_gather_of_served_request_ends_with_its_deadline() -> None:
+    with serve(ServedRequest(deadline_us=now_us() + 20_000)):
+        (found,) = asyncio.run(asyncio.wait_for(gather(hang(), timeout_s=60), 10))
+    assert found.kind is ResultKind.TIMED_OUT
+
+
+@pytest.mark.parametrize("error", [KeyError("bug"), ValueError(), PermissionError(13, "no")])
+def test_any_exception_of_soft_dependency_uses_fallback(error: Exception) -> None:
+    soft: Dependency[str] = Dependency("trends", Fallback())
+
+    async def fails() -> str:
+        raise error
+
+    found = asyncio.run(soft.call(fails, default=lambda: "none"))
+    assert (found.unwrap(), found.degraded, found.error) == ("none", True, error)
+
+
+def test_unknown_error_of_soft_dependency_is_logged_once_in_a_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    soft: Dependency[str] = Dependency("trends", Fallback(FallbackSettings(stale_us_max=0)))
 
     async def broken() -> str:
-        await asyncio.sleep(0)
         raise KeyError("a bug")
 
     async def story() -> None:
-        with pytest.raises(KeyError):
-            await gather_within(now_us() + LONG_US, {"a": hangs(), "b": broken()})
-        await asyncio.sleep(0)
+        for work in (broken, broken, fail, broken, answer, broken):
+            await soft.call(work, default=lambda: "none")
 
     asyncio.run(story())
-    assert ended == ["hangs"]
+    assert [record.message for record in caplog.records] == [
+        "trends: replaced after an unknown error"
+    ] * 2

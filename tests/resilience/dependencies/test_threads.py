@@ -11,18 +11,17 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL
-from sluicegate.policies.bulkhead import Bulkhead
 from sluicegate.policies.call_result import ResultKind
 from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.resilience import gather_now
 from sluicegate.resilience.context import ServedRequest, reset_served, served_request, set_served
 from sluicegate.resilience.dependencies.dependency import Dependency
-from sluicegate.resilience.dependencies.gather import gather_now_within
 from sluicegate.system import now_us
-from tests.resilience.dependencies.test_dependency import LONG_US, places
+from tests.resilience.dependencies.test_dependency import LONG_US
 
 
-def soft(name: str, bulkhead: Bulkhead, timeout_us: int = LONG_US) -> Dependency[str]:
-    return Dependency(name, bulkhead, Fallback(FallbackSettings(timeout_us=timeout_us)))
+def soft(name: str, timeout_us: int = LONG_US) -> Dependency[str]:
+    return Dependency(name, Fallback(FallbackSettings(timeout_us=timeout_us)), slots=3)
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -34,12 +33,9 @@ def wait_until(true: Callable[[], bool]) -> None:
     raise AssertionError("it never was")
 
 
-@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed", "adaptive"])
-def test_of_what_hangs_there_are_no_more_threads_than_places_and_others_go_on(
-    adaptive: bool,
-) -> None:
-    bulkhead, hangs = places(adaptive=adaptive), threading.Event()
-    slow = soft("slow", bulkhead, 20_000)
+def test_hanging_work_has_as_many_threads_as_slots() -> None:
+    hangs = threading.Event()
+    slow = soft("slow", 20_000)
 
     def hang() -> str:
         hangs.wait(30)
@@ -52,18 +48,17 @@ def test_of_what_hangs_there_are_no_more_threads_than_places_and_others_go_on(
     assert isinstance(full.error, Refused)
     assert full.error.decision.reason is BULKHEAD_FULL
     threads = [one for one in threading.enumerate() if one.name == "sluicegate slow"]
-    assert len(threads) == bulkhead.inflight == 3
-    assert soft("quick", bulkhead).call_now(lambda: "fresh").unwrap() == "fresh"
+    assert len(threads) == slow.inflight == 3
+    assert soft("quick").call_now(lambda: "fresh").unwrap() == "fresh"
     hangs.set()
-    wait_until(lambda: bulkhead.inflight == 0)
+    wait_until(lambda: slow.inflight == 0)
     for one in threads:
         one.join(5)
     assert slow.call_now(lambda: "well").unwrap() == "well"
 
 
 def test_a_stand_in_is_the_last_good_value_and_then_the_default() -> None:
-    bulkhead = places()
-    trends = soft("trends", bulkhead)
+    trends = soft("trends")
 
     def fail() -> str:
         raise ConnectionResetError
@@ -71,11 +66,11 @@ def test_a_stand_in_is_the_last_good_value_and_then_the_default() -> None:
     found = [trends.call_now(work, "lamp", default=lambda: "none") for work in (fail, good, fail)]
     assert [one.unwrap() for one in found] == ["none", "fresh", "fresh"]
     assert [one.degraded for one in found] == [True, False, True]
-    hard: Dependency[str] = Dependency("price", bulkhead)
+    hard: Dependency[str] = Dependency("price")
     assert hard.call_now(fail).kind is ResultKind.FAILED
     never_begun = trends.call_now(fail, "lamp", deadline_us=now_us() - 1)
     assert (never_begun.unwrap(), never_begun.degraded) == ("fresh", True)
-    assert bulkhead.inflight == 0
+    assert trends.inflight == hard.inflight == 0
 
 
 def good() -> str:
@@ -83,7 +78,6 @@ def good() -> str:
 
 
 def test_work_sees_the_request_it_is_done_for_whatever_thread_does_it() -> None:
-    bulkhead = places()
     token = set_served(ServedRequest(caller="shop"))
 
     def caller() -> str:
@@ -91,8 +85,8 @@ def test_work_sees_the_request_it_is_done_for_whatever_thread_does_it() -> None:
         return "" if served is None else f"{served.caller} {threading.get_ident()}"
 
     try:
-        own, other = f"shop {threading.get_ident()}", soft("soft", bulkhead).call_now(caller)
-        hard: Dependency[str] = Dependency("hard", bulkhead)
+        own, other = f"shop {threading.get_ident()}", soft("soft").call_now(caller)
+        hard: Dependency[str] = Dependency("hard")
         assert hard.call_now(caller).unwrap() == own
         assert other.unwrap().startswith("shop ")
         assert other.unwrap() != own
@@ -100,12 +94,8 @@ def test_work_sees_the_request_it_is_done_for_whatever_thread_does_it() -> None:
         reset_served(token)
 
 
-@pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_a_bug_passes_through_and_gives_its_place_back(kind: str) -> None:
-    bulkhead = places()
-    one: Dependency[object] = (
-        Dependency(kind, bulkhead) if kind == "hard" else Dependency(kind, bulkhead, Fallback())
-    )
+def test_bug_of_hard_dependency_passes_through_and_frees_slot() -> None:
+    one: Dependency[object] = Dependency("stock")
 
     def bug() -> object:
         raise KeyError("a bug")
@@ -114,43 +104,50 @@ def test_a_bug_passes_through_and_gives_its_place_back(kind: str) -> None:
         return None
 
     with pytest.raises(KeyError):
-        one.call_now(bug, default=object)
+        one.call_now(bug)
     with pytest.raises(BadValue, match="await the form for tasks"):
         one.call_now(later)
-    assert bulkhead.inflight == 0
+    assert one.inflight == 0
 
 
-def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_bug_of_soft_dependency_uses_fallback_and_frees_slot() -> None:
+    one = soft("trends")
+
+    def bug() -> str:
+        raise KeyError("a bug")
+
+    found = one.call_now(bug, default=lambda: "none")
+    assert (found.unwrap(), found.degraded) == ("none", True)
+    assert isinstance(found.error, KeyError)
+    assert one.inflight == 0
+
+
+def test_what_arrived_by_the_deadline_is_returned_and_the_rest_is_given_up() -> None:
     hangs = threading.Event()
 
     def fail() -> str:
         raise ConnectionResetError
 
-    def late_bug() -> str:
+    def late() -> str:
         hangs.wait(30)
-        raise KeyError("nobody waits for it")
+        return "late"
 
-    works = {"good": good, "failed": fail, "late": late_bug}
-    found = gather_now_within(now_us() + 50_000, works)
+    def bug() -> str:
+        raise KeyError("a bug")
+
+    works = {"good": good, "failed": fail, "late": late, "bug": bug}
+    found = gather_now(works, timeout_s=0.05)
+    hangs.set()
     assert found["good"].unwrap() == "fresh"
     assert found["failed"].kind is ResultKind.FAILED
     assert found["late"].kind is ResultKind.TIMED_OUT
-    hangs.set()
-    wait_until(lambda: "a bug in what was given up" in caplog.text)
-    assert {one.kind for one in gather_now_within(now_us(), works).values()} == {
-        ResultKind.TIMED_OUT
-    }, "nothing is begun after the deadline"
-    caplog.clear()
-    with pytest.raises(KeyError):
-        gather_now_within(now_us() + LONG_US, {"good": good, "bug": late_bug})
-    assert caplog.text == "", "it was raised"
+    assert isinstance(found["bug"].error, KeyError)
+    late_ones = gather_now(works, timeout_s=0).values()
+    assert {one.kind for one in late_ones} == {ResultKind.TIMED_OUT}, "nothing is begun"
 
 
 def test_threads_and_tasks_share_the_places_and_never_have_more() -> None:
-    bulkhead = places()
-    shared: Dependency[str] = Dependency("shared", bulkhead)
+    shared: Dependency[str] = Dependency("shared", slots=3)
     lock, at_work, most = threading.Lock(), 0, 0
 
     def count(change: int) -> None:
@@ -180,4 +177,4 @@ def test_threads_and_tasks_share_the_places_and_never_have_more() -> None:
         served = asyncio.run(tasks()) + sum(one.result().ok for one in found)
     assert served > 0
     assert 1 <= most <= 3
-    assert bulkhead.inflight == 0
+    assert shared.inflight == 0

@@ -1,28 +1,31 @@
-"""Dependency: what a service calls, within places of its own, and with a stand-in if it is soft.
+"""Dependency: a backend of a service, with its own slots, and with a fallback if it is soft.
 
-    trends = Dependency("trends", bulkhead, Fallback())
+    trends = Dependency("trends", Fallback(), slots=10)
     result = await trends.call(fetch, "lamp", default=list)
-    result.degraded  # the page shows what stands in, and says so
+    result.degraded  # True if the page shows the fallback
 
-The places are those of one `Bulkhead` for all dependencies of a service: each has its cap, fixed or
-found, and all have the pool. A call that finds none free is refused at once and nothing is begun.
-The fallback is outside of the bulkhead: a full compartment is a failure like any other, and what
-the fallback gives up for taking too long is cancelled, which gives its place back.
+A call that finds no free slot is rejected at once and nothing is begun. The fallback is outside of
+the slots: a call without a slot is a failure like any other, and work that the fallback gives up
+for taking too long is cancelled, which frees its slot. `soft.py` is the form for one function.
+
+A hard dependency passes a bug through. A soft one replaces the result of any exception, and logs
+the first of several in a row that no driver is known to raise.
 
 Its deadline is the first of that of the call and that of the request that is being served. Nothing
-is begun after it: a hard one is refused then, and a soft one is done without.
+is begun after it: a hard one is rejected then, and a soft one returns its fallback.
 
-`call` is for tasks of an event loop, `call_now` for threads, and both may share a bulkhead: what is
-decided is decided under one lock, which is never held while a call waits or a default is made. What
-blocks cannot be cancelled. So a soft call has a thread of its own, and its caller goes on when its
-time is over; the thread keeps the place until its work has ended, so that of what hangs there are
-never more threads than places. A hard one blocks its caller: give its driver a time-out.
+`call` is for tasks of an event loop and `call_now` for threads; both share the slots. Their
+decisions are made under one lock, which is never held while a call waits or a default is made.
+Work that blocks cannot be cancelled. So a soft call has its own thread, and its caller
+continues when its time is over; the thread keeps the slot until its work has ended, so there are
+never more threads than slots. A hard call blocks its caller: give its driver a time-out.
 
-Bounds: those of the bulkhead and of the fallback.
+Bounds: `slots`, and those of the fallback.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from threading import Lock
 from typing import Final, Generic, TypeVar, cast, final
@@ -31,39 +34,54 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request, make_request
-from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit
-from sluicegate.policies.call_result import CallResult, result_of, result_of_error, result_of_value
+from sluicegate.policies.call_result import CallResult, result_of_error
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.fallback import Fallback
+from sluicegate.policies.settings import within
 from sluicegate.resilience.context import served_request
-from sluicegate.resilience.dependencies.threads import WorkThread, result_now
+from sluicegate.resilience.dependencies.results import (
+    Reading,
+    any_failure,
+    result_now,
+    result_of_work,
+)
+from sluicegate.resilience.dependencies.threads import WorkThread
+from sluicegate.resilience.errors.registry import result_of_driver_error
 from sluicegate.system import SystemClock
 
 T = TypeVar("T")
 
-_LOCK: Final = Lock()  # of all bulkheads and fallbacks; what they decide takes microseconds
+SLOTS: Final = 40
+SLOTS_MAX: Final = 1 << 20
+_RETRY_US: Final = 1_000  # a slot is free whenever a call ends
+_LOCK: Final = Lock()  # of all dependencies; a decision takes microseconds
 _DEFAULT: Final = object()
+_log: Final = logging.getLogger("sluicegate.resilience")
 
 
 @final
 class Dependency(Generic[T]):
     """One dependency of a service; hard without a fallback, soft with one."""
 
-    __slots__ = ("_bulkhead", "_clock", "fallback", "name")
+    __slots__ = ("_clock", "_in_a_row", "_reading", "fallback", "inflight", "name", "slots")
 
     def __init__(
         self,
         name: str,
-        bulkhead: Bulkhead,
         fallback: Fallback[T] | None = None,
         *,
+        slots: int = SLOTS,
         clock: Clock | None = None,
     ) -> None:
+        within(f"dependencies.{name}.slots", slots, 1, SLOTS_MAX)
         self.name = name
         self.fallback = fallback
-        self._bulkhead = bulkhead
+        self.slots = slots
+        self.inflight = 0
+        self._in_a_row = False  # the last call has ended with a bug
+        self._reading: Reading = result_of_driver_error if fallback is None else self._any_failure
         self._clock = SystemClock() if clock is None else clock
 
     async def call(
@@ -86,16 +104,13 @@ class Dependency(Generic[T]):
         return await self.fallback.call(attempt, request, self._clock, default=default)
 
     async def _call(self, work: Callable[[], Awaitable[T]], request: Request) -> CallResult[T]:
-        permit = self._enter(request)
-        if isinstance(permit, CallResult):
-            return permit
-        outcome = Outcome.IGNORE
+        refused = self._enter(request)
+        if refused is not None:
+            return refused
         try:
-            result = await result_of(ok_of(work()))
-            outcome = result.outcome
-            return result
+            return self._note(await result_of_work(work(), self._reading))
         finally:
-            self._leave(permit, outcome)
+            self._leave()
 
     def call_now(
         self,
@@ -126,26 +141,24 @@ class Dependency(Generic[T]):
         return found
 
     def _call_now(self, work: Callable[[], T], request: Request) -> CallResult[T]:
-        permit = self._enter(request)
-        if isinstance(permit, CallResult):
-            return permit
-        return self._work_now(work, permit)
+        refused = self._enter(request)
+        return self._work_now(work) if refused is None else refused
 
     def _call_within(
         self, fallback: Fallback[T], work: Callable[[], T], request: Request, budget_us: int
     ) -> CallResult[T]:
         """Work in a thread of its own, and wait for it no longer than that."""
-        permit = self._enter(request) if budget_us > 0 else None
-        if isinstance(permit, CallResult):
-            return permit
-        if permit is None:
+        if budget_us <= 0:
             with _LOCK:
                 return fallback.time_out(0)
-        running = WorkThread(lambda: self._work_now(work, permit), self.name)
+        refused = self._enter(request)
+        if refused is not None:
+            return refused
+        running = WorkThread(lambda: self._work_now(work), self.name)
         try:
             running.start()
-        except RuntimeError:  # no thread is to be had
-            self._leave(permit, Outcome.IGNORE)
+        except RuntimeError:  # the process cannot start a thread
+            self._leave()
             raise
         result = running.wait(budget_us)
         if result is None:
@@ -153,14 +166,22 @@ class Dependency(Generic[T]):
                 return fallback.time_out(budget_us)
         return result
 
-    def _work_now(self, work: Callable[[], T], permit: BulkheadPermit) -> CallResult[T]:
-        outcome = Outcome.IGNORE
+    def _work_now(self, work: Callable[[], T]) -> CallResult[T]:
         try:
-            result = result_now(work, self.name)
-            outcome = result.outcome
-            return result
+            return self._note(result_now(work, self.name, self._reading))
         finally:
-            self._leave(permit, outcome)
+            self._leave()
+
+    def _note(self, result: CallResult[T]) -> CallResult[T]:
+        if result.ok:
+            self._in_a_row = False
+        return result
+
+    def _any_failure(self, error: Exception) -> CallResult[object]:
+        if not self._in_a_row and result_of_driver_error(error) is None:
+            self._in_a_row = True
+            _log.warning("%s: replaced after an unknown error", self.name, exc_info=error)
+        return any_failure(error)
 
     def _request(self, key: str, criticality: Criticality, deadline_us: int | None) -> Request:
         served = served_request()
@@ -169,23 +190,18 @@ class Dependency(Generic[T]):
             deadline_us = given_us if deadline_us is None else min(deadline_us, given_us)
         return make_request(key, shard=self.name, criticality=criticality, deadline_us=deadline_us)
 
-    def _enter(self, request: Request) -> BulkheadPermit | CallResult[T]:
-        now_us = self._clock.now_us()
-        permit: BulkheadPermit | Decision
-        if request.remaining_us(now_us) == 0:
-            permit = refusal()
+    def _enter(self, request: Request) -> CallResult[T] | None:
+        """Take a slot; return the rejection if none is free or the time is over."""
+        if request.remaining_us(self._clock.now_us()) == 0:
+            decision = refusal()
         else:
             with _LOCK:
-                permit = self._bulkhead.admit(request, now_us)
-        if isinstance(permit, Decision):
-            return cast("CallResult[T]", result_of_error(Refused(permit)))
-        return permit
+                if self.inflight < self.slots:
+                    self.inflight += 1
+                    return None
+            decision = Decision(False, 0, _RETRY_US, _RETRY_US, BULKHEAD_FULL, self.name)
+        return cast("CallResult[T]", result_of_error(Refused(decision)))
 
-    def _leave(self, permit: BulkheadPermit, outcome: Outcome) -> None:
+    def _leave(self) -> None:
         with _LOCK:
-            permit.end(outcome, self._clock.now_us())
-
-
-async def ok_of(work: Awaitable[T]) -> CallResult[T]:
-    """Await a value; it is the result of a call that went well."""
-    return result_of_value(await work)
+            self.inflight -= 1

@@ -1,20 +1,18 @@
 """Work threads: work that blocks, for a caller that may cease to wait for it.
 
-A thread cannot be stopped: what is given up runs on to its end, and whoever starts it bounds how
-many there may be. A bug in it is raised where it is waited for; in what was given up it is logged.
+A thread cannot be stopped: work that is given up runs on to its end, and its starter bounds how
+many there may be. A bug is raised where it is waited for, and logged in work that was given up.
 """
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Event, Lock, Thread
-from typing import Final, Generic, TypeVar, cast, final
+from typing import Final, Generic, TypeVar, final
 
-from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import CallResult, result_of_error, result_of_value
+from sluicegate.policies.call_result import CallResult
 
 T = TypeVar("T")
 
@@ -41,9 +39,9 @@ class WorkThread(Generic[T]):
         name = f"sluicegate {self._name}"
         Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
 
-    def wait(self, budget_us: int) -> CallResult[T] | None:
-        """Return its result, or raise its bug; None once the time is over."""
-        if not self._done.wait(max(budget_us, 0) / 1_000_000):
+    def wait(self, budget_us: int | None) -> CallResult[T] | None:
+        """Return its result, or raise its bug; None once the time is over, if there is a bound."""
+        if not self._done.wait(None if budget_us is None else max(budget_us, 0) / 1_000_000):
             self.give_up()
             return None
         error, self._error = self._error, None  # whoever raises it need not log it
@@ -70,18 +68,3 @@ class WorkThread(Generic[T]):
     def _report(self) -> None:
         if self._given_up and self._error is not None:
             _log.error("%s: a bug in what was given up", self._name, exc_info=self._error)
-
-
-def result_now(work: Callable[[], T], name: str) -> CallResult[T]:
-    """Return what came of work that blocks; a bug is raised."""
-    try:
-        value = work()
-    except Exception as error:
-        result = result_of_error(error)
-        if result is None:
-            raise
-        return cast("CallResult[T]", result)
-    if inspect.iscoroutine(value):
-        value.close()
-        raise BadValue(name, "a coroutine", "await the form for tasks of an `async def`")
-    return result_of_value(value)
