@@ -48,8 +48,8 @@ KERNELS = sorted(
 )
 MODULES = sorted(SRC.rglob("*.py"))
 TOO_VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
-# Of frameworks, each in the module that is named for it.
-SHARED_CLASSES = {"LimitExceeded", "LimitMiddleware"}
+# Of frameworks, each in the module that is named for it; and of two public packages.
+SHARED_CLASSES = {"Client", "LimitExceeded", "LimitMiddleware"}
 # Words of the field that happen to end so.
 FIELD_NOUNS = {
     "audit_ring",
