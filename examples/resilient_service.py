@@ -26,13 +26,10 @@ from starlette.routing import Route
 
 from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
-from sluicegate.resilience.context import degraded, require_time
+from sluicegate.resilience import Objectives, Resilience, degraded, measure, protect, require_time
 from sluicegate.resilience.faults.asgi import inject
 from sluicegate.resilience.faults.injector import FaultInjector
-from sluicegate.resilience.objectives import Objectives, measure
-from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.metrics import families
-from sluicegate.resilience.settings import Resilience
 from sluicegate.rules.web.guard import RulesGuard
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import CONTENT_TYPE, page
