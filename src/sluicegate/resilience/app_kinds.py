@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from sluicegate.doors.asgi import App
 from sluicegate.resilience.server.asgi import ProtectedApp
 from sluicegate.resilience.server.asgi import protect as protect_asgi
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.server.wsgi import ProtectedWsgiApp
 from sluicegate.resilience.server.wsgi import protect as protect_wsgi
 from sluicegate.resilience.settings import Resilience
@@ -27,6 +28,7 @@ def protect(
     *,
     caller: Callable[[Any], str | None] | None = None,
     endpoint: Callable[[Any], str] | None = None,
+    protection: Protection | None = None,
 ) -> ProtectedApp: ...
 @overload
 def protect(
@@ -35,6 +37,7 @@ def protect(
     *,
     caller: Callable[[Any], str | None] | None = None,
     endpoint: Callable[[Any], str] | None = None,
+    protection: Protection | None = None,
 ) -> ProtectedWsgiApp: ...
 def protect(
     app: Any,
@@ -42,12 +45,13 @@ def protect(
     *,
     caller: Callable[[Any], str | None] | None = None,
     endpoint: Callable[[Any], str] | None = None,
+    protection: Protection | None = None,
 ) -> ProtectedApp | ProtectedWsgiApp:
-    """Return the application behind a protection.
+    """Return the application behind a protection of these settings, or behind the one given.
 
     `caller` returns the authenticated caller of a request, `endpoint` its name; each is given the
     ASGI scope or the WSGI environment.
     """
     if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(type(app).__call__):
-        return protect_asgi(app, settings, caller=caller, endpoint=endpoint)
-    return protect_wsgi(app, settings, caller=caller, endpoint=endpoint)
+        return protect_asgi(app, settings, caller=caller, endpoint=endpoint, protection=protection)
+    return protect_wsgi(app, settings, caller=caller, endpoint=endpoint, protection=protection)

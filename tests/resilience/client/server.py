@@ -61,14 +61,14 @@ class ScriptedServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(60)
+        self._thread.join(10)
         with self._lock:
             self._closed = True
             left = dict(self._open)
         for connection, thread in left.items():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
+            thread.join(10)
             assert not thread.is_alive()
 
     def _accept(self) -> None:

@@ -21,7 +21,9 @@ class CountedLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.timers = 0
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, **kw: Any
+    ) -> Any:
         self.timers += 1
         return super().call_at(when, callback, *args, **kw)
 

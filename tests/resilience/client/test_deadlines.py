@@ -12,6 +12,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import ResilientTransport
 from sluicegate.resilience.client.resilient import resilient
@@ -19,7 +20,7 @@ from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.resilience.settings import EndpointSettings, Resilience
+from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import HandClock
 from tests.doors.test_frameworks import served
 from tests.resilience.client.drivers import NO_FIELDS, Send, each_driver
@@ -32,7 +33,8 @@ FIELDS = {"x-sluicegate-deadline-ms": "5000", "x-sluicegate-criticality": "best-
 
 def last_hop() -> ProtectedApp:
     """What a request without claims gets there is far more than what the callers here have."""
-    return protect(Service(), Resilience(endpoints={"/": EndpointSettings(timeout_s=300.0)}))
+    settings = DeadlineSettings(default_us=300 * S)
+    return protect(Service(), Resilience(deadline=settings))
 
 
 def made(clock: HandClock, **table: object) -> ResilientClient:
@@ -187,5 +189,5 @@ def test_what_outlives_its_request_is_not_late_for_ever() -> None:
         assert httpx.get(f"http://127.0.0.1:{port}/", headers=FIELDS).status_code == 200
         clock.advance(us=60 * S)
         go.set()
-        assert done.wait(60)
+        assert done.wait(30)
     assert found == ["fresh"]

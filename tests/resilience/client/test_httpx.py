@@ -88,7 +88,7 @@ def test_a_spent_quota_is_not_repeated_and_opens_no_breaker(sync: bool) -> None:
 
 @both
 def test_an_attempt_that_hangs_is_given_up_and_the_next_one_answers(sync: bool) -> None:
-    client = made(attempt_us=1_000_000)
+    client = made(attempt_us=100_000)
     with serving(HANGS, OK) as server:
         assert send(client, server.url, "GET", sync=sync).text == "ok"
         assert server.received == 2

@@ -145,12 +145,11 @@ def test_a_protected_service_with_a_full_line_is_asked_once_for_each_call(send: 
         url = f"http://127.0.0.1:{port}"
         held: list[Any] = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(3)]
         try:
-            assert service.entered.acquire(timeout=60)
+            assert service.entered.acquire(timeout=10)
             while in_line(app) < 2:
                 httpx.get(f"{url}/healthz")  # a turn of the loop each
-            bulk = {"x-sluicegate-criticality": "bulk"}  # the others would make room for more
-            assert send(client, f"{url}/other", "GET", bulk).status == 503
-            assert app.protection.stats().gate.refused_full == 1
+            assert send(client, f"{url}/other", "GET", NO_FIELDS).status == 503
+            assert app.protection.light.stack.stats().refused == 1
         finally:
             service.gate.set()
         assert [one.result().status_code for one in held] == [200, 200, 200]

@@ -99,7 +99,7 @@ def test_a_listener_may_use_the_client_and_wait_for_a_thread_that_does() -> None
 
         def listen(change: object) -> None:
             heard.append(good())
-            heard.append(pool.submit(good).result(60))
+            heard.append(pool.submit(good).result(30))
 
         client.subscribe(listen)
         with pytest.raises(ConnectionResetError):
@@ -121,7 +121,7 @@ def test_a_listener_to_ejections_may_use_the_group() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         group.subscribe(
-            lambda verdict, _: heard.append((verdict.name, pool.submit(call).result(60).ok))
+            lambda verdict, _: heard.append((verdict.name, pool.submit(call).result(30).ok))
         )
         eject(group, "a:1", clock)
         assert call().ok
@@ -170,7 +170,7 @@ def test_a_refresh_waits_for_the_decision_that_is_being_made() -> None:
     thread = threading.Thread(target=refresh)
     chance.hook = hook
     result = client.call_now(lambda _: CallResult(ResultKind.OK, "done"), Request(""))
-    thread.join(60)
+    thread.join(30)
     assert result.ok
     assert refreshed.is_set()
     assert group.balance.stats().hosts == 9
@@ -185,17 +185,17 @@ def test_what_an_older_look_found_never_replaces_what_a_newer_one_did() -> None:
         looks += 1
         if looks == 2:
             entered.set()
-            gate.wait(60)
+            gate.wait(30)
             return ["old:1"]
         return ["new:1", "new:2", "new:3"]
 
     group = HostGroup(source)
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(group.refresh)
-        assert entered.wait(60)
+        assert entered.wait(30)
         assert group.refresh()
         gate.set()
-        assert slow.result(60)
+        assert slow.result(30)
     assert group.balance.stats().hosts == 3
 
 

@@ -136,7 +136,8 @@ class Call:
         attempt_us = self._client.settings.attempt_us
         if deadline_us is None:
             return attempt_us
-        return max(min(attempt_us, deadline_us - self._clock.now_us()), 0)
+        left_us = deadline_us - self._clock.now_us()
+        return attempt_us if attempt_us < left_us else left_us if left_us > 0 else 0
 
     def timers(self) -> LoopTimers:
         """The timers of the client on the running loop."""
@@ -385,10 +386,11 @@ class ResilientClient:
         The last two are brought forward by the margin.
         """
         deadline_us = self.clock.now_us() + self.settings.timeout_us
-        served = served_request()
-        for given_us in (request.deadline_us, None if served is None else served.deadline_us):
-            if given_us is not None:
-                deadline_us = min(deadline_us, given_us - self.settings.margin_us)
+        served, given_us = served_request(), request.deadline_us
+        if given_us is not None:
+            deadline_us = min(deadline_us, given_us - self.settings.margin_us)
+        if served is not None and served.deadline_us is not None:
+            deadline_us = min(deadline_us, served.deadline_us - self.settings.margin_us)
         request = request.copy()
         request.deadline_us = deadline_us
         return Call(self, self.clock, request, idempotent, repeatable)

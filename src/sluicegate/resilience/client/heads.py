@@ -5,7 +5,6 @@ Attempts may run in threads of their own. A response that comes after the call h
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Generic, Protocol, TypeVar, final
 
 
@@ -24,30 +23,31 @@ R = TypeVar("R", bound=Closable)
 class Heads(Generic[R]):
     """Those of one call."""
 
-    __slots__ = ("_heads", "_lock", "_over")
+    __slots__ = ("_answer", "_over", "kept")
 
     def __init__(self) -> None:
-        self._heads: list[R] = []
-        self._lock = Lock()
+        self.kept: list[R] = []
+        self._answer: R | None = None
         self._over = False
 
     def add(self, head: R) -> None:
         """Keep a response until the call ends."""
-        with self._lock:
-            if not self._over:
-                self._heads.append(head)
-                return
-        head.close()
+        self.kept.append(head)
+        if self._over:
+            self.close()
 
-    def close(self, but: R | None = None) -> None:
-        """Close those of the attempts so far."""
-        heads, self._heads = self._heads, []
-        for head in heads:
-            if head is not but:
+    def close(self) -> None:
+        """Close those so far, but no answer; of two threads that do, one gets each response."""
+        while self.kept:
+            try:
+                head = self.kept.pop()
+            except IndexError:  # another thread has taken the last
+                return
+            if head is not self._answer:
                 head.close()
 
     def end(self, answer: R | None) -> None:
         """Close all but the answer, and any response that arrives later."""
-        with self._lock:
-            self._over = True
-        self.close(answer)
+        self._answer = answer
+        self._over = True
+        self.close()

@@ -18,7 +18,7 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import claims_of, request_of
 from sluicegate.resilience.client.heads import Heads
@@ -38,6 +38,7 @@ except ModuleNotFoundError as error:
 _TOO_LATE: Final = "the time of the attempt is over"
 # The parts of an attempt that its steps may take. A connection of the last tenth comes too late for
 # an answer, and the timer of the whole does not know that nothing was sent.
+_NO_LIMITS: Final = {"connect": None, "read": None, "write": None, "pool": None}
 _LIMITS: Final = (("connect", 0.9), ("read", 1.0), ("write", 1.0), ("pool", 0.9))
 
 
@@ -54,7 +55,7 @@ class ResilientTransport(httpx.BaseTransport):
         heads: Heads[httpx.Response] = Heads()
 
         def attempt(call: Call) -> CallResult[httpx.Response]:
-            if not call.is_hedge:
+            if heads.kept and not call.is_hedge:
                 heads.close()
             own = _attempt_of(request, call)
             head = self._inner.handle_request(own)
@@ -152,7 +153,10 @@ async def _close_others(heads: list[httpx.Response], answer: httpx.Response | No
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
-    return result_of_response(response, response.status_code, response.headers.get_list)
+    status = response.status_code
+    if status < 400:
+        return result_of_value(response)
+    return result_of_response(response, status, response.headers.get_list)
 
 
 def _request_of(client: ResilientClient, request: httpx.Request) -> Request:
@@ -175,15 +179,15 @@ def _attempt_of(request: httpx.Request, call: Call) -> httpx.Request:
     """
     left_us = call.left_us
     left_s = left_us / 1_000_000
-    own = _limits_of(request)
-    limits = {
-        name: left_s * part if (given := own.get(name)) is None else min(given, left_s * part)
-        for name, part in _LIMITS
-    }
+    given = _limits_of(request)
+    limits = {}
+    for name, part in _LIMITS:
+        own_s, bound_s = given.get(name), left_s * part
+        limits[name] = bound_s if own_s is None or own_s > bound_s else own_s
     # As `copy` would: without the checks of a request that is new.
     found = httpx.Request.__new__(httpx.Request)
     found.__dict__.update(request.__dict__)
-    found.headers = headers = request.headers.copy()
+    found.headers = headers = httpx.Headers(request.headers)
     for name, value in claims_of(call, left_us):
         headers[name] = value
     found.extensions = {**request.extensions, "timeout": limits}
@@ -200,5 +204,6 @@ def _limits_of(request: httpx.Request) -> dict[str, Any]:
 
 def _release_limits(attempt: httpx.Request, request: httpx.Request) -> None:
     """Leave the rest of the response to the caller's own limits; the head is here."""
-    own = _limits_of(request)
-    _limits_of(attempt).update({name: own.get(name) for name, _ in _LIMITS})
+    limits = _limits_of(attempt)
+    limits.update(_NO_LIMITS)
+    limits.update(_limits_of(request))

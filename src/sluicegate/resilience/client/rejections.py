@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def last_word(result: CallResult[T] | None, refused: CallResult[object]) -> CallResult[T]:
-    """What the backend said, if it was asked at all, is worth more than our own refusal."""
+    """Return the last result of the backend, if there is one, with why the call ended."""
     if result is None:
         return cast("CallResult[T]", refused)
     result.dont_retry = True
@@ -27,8 +27,8 @@ def last_word(result: CallResult[T] | None, refused: CallResult[object]) -> Call
 def handed_on(result: CallResult[T]) -> CallResult[T]:
     """Record an overload that is not to be repeated with the request that is being served.
 
-    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
-    does well to ask another of us.
+    A breaker that failures have opened is no overload: the fault may be in this process alone, so
+    its caller should retry at another one.
     """
     if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
         return result
@@ -44,14 +44,14 @@ def handed_on(result: CallResult[T]) -> CallResult[T]:
 
 
 def at_host(request: Request, host: str) -> Request:
-    """The same request to one host, which has a breaker and a throttle of its own."""
+    """Return the same request to one host, which has its own breaker and throttle."""
     found = request.copy()
     found.shard = host
     return found
 
 
 def rejection(decision: Decision) -> CallResult[object]:
-    """A refusal of our own: repeating it here would wait for nothing but ourselves."""
+    """Return the result of a rejection by this process, which is not worth repeating here."""
     found = result_of_error(Refused(decision))
     assert found is not None  # a refusal always is a result
     found.dont_retry = True

@@ -60,7 +60,7 @@ class ResilientAdapter(BaseAdapter):
         named = self._client.hosts is not None
 
         def attempt(call: Call) -> CallResult[requests.Response]:
-            if not call.is_hedge:
+            if heads.kept and not call.is_hedge:
                 heads.close()
             # The caller may send its own again, and two attempts may run at once.
             own = request.copy()
