@@ -355,7 +355,7 @@ def test_unsteady_service_ends_drill_after_calm(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert stages(printed) == {"calm": False}
     assert "    fix: fix what fails at half load first" in printed
-    assert "  wrong answers: 25% got an error" in printed
+    assert re.search(r"^  wrong answers: 2\d% got an error", printed, re.MULTILINE)
 
 
 def test_expected_text_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
