@@ -96,7 +96,7 @@ def test_crowd_is_answered_with_settings_halved_or_doubled(
 
 
 @pytest.mark.parametrize("make_front", [without_coalesce, without_hot_key])
-def test_store_is_asked_more_when_policy_is_taken_out(make_front: MakeReadPath) -> None:
+def test_store_reads_more_when_policy_is_taken_out(make_front: MakeReadPath) -> None:
     assert flooded(make_front)["forwarded"] > 2 * flooded(shield)["forwarded"]
 
 

@@ -9,7 +9,7 @@ times a second, of one key, and of 100,000 keys by Zipf's law. From one second a
 of all reads are answered in time. A threshold in reads a second (`absolute`) notices too few keys.
 
 `idle`, `calm`: a fifth of what the store can do, of a million keys alike and by Zipf's law. No read
-is answered from memory, and at most a hundredth: a stale answer has a price, and nobody needs one.
+is answered from memory, and at most a hundredth: a stale answer has a price and saves nothing here.
 
 The rig: a node of a cluster with its share of the store. It has its usual reads, and then a crowd
 in addition. Nodes share only the store and the crowd is spread evenly, so one node shows what fifty
