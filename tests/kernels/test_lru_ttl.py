@@ -287,7 +287,7 @@ def test_no_interleaving_of_readers_and_writers_serves_what_a_finished_write_rep
 
 
 def test_new_key_must_be_read_more_than_all_it_pushes_out() -> None:
-    reads = Counter({"warm": 2, "hot": 3, "new": 2, "large": 6})
+    reads: Counter[str | bytes] = Counter({"warm": 2, "hot": 3, "new": 2, "large": 6})
     cache: LruTtl[str] = LruTtl(
         20, ttl_us=SECOND, overhead_bytes=0, jitter=0.0, admission=reads.__getitem__
     )
@@ -304,7 +304,7 @@ def test_new_key_must_be_read_more_than_all_it_pushes_out() -> None:
 
 
 def test_dead_entries_do_not_count_against_a_new_key() -> None:
-    reads = Counter(dict.fromkeys("abcd", 1))
+    reads: Counter[str | bytes] = Counter("abcd")
     reads["new"] = 1
     cache: LruTtl[str] = LruTtl(
         40, ttl_us=SECOND, overhead_bytes=0, jitter=0.0, admission=reads.__getitem__
@@ -425,7 +425,7 @@ class SlowCache:
         self.by_use: list[OracleEntry] = []
         self.written: list[OracleEntry] = []
         self.epochs: Counter[str] = Counter()
-        self.requests: Counter[str] = Counter()
+        self.requests: Counter[str | bytes] = Counter()
         self.doorman = False
 
     def used(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from sluicegate.policies.hot_key import (
 
 START = 1_000_000_000_000_000
 # A window beyond the times of a test, and hot at the fifth read with a ttl of three seconds.
-LONG: dict[str, object] = {"window_us": 100_000_000, "saved_min": 0.12}
+LONG: dict[str, Any] = {"window_us": 100_000_000, "saved_min": 0.12}
 SECOND = 1_000_000
 MS = 1_000
 TTL = HotKeySettings().ttl_us

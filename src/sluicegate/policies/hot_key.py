@@ -77,7 +77,7 @@ class OfferedLoad:
 
     Every read adds the load that it sees: 0 when the engine is idle, 1 when its slots are taken or
     requests are queued. Reads arrive at random, so they see the share of time that the engine is
-    busy, `forwarded * time / slots`. What all reads see, per forwarded read, is therefore
+    busy, `forwarded * time / slots`. The sum over all reads, per forwarded read, is therefore
     `reads * time / slots`: the load with every read forwarded. Nothing flaps when the cache takes
     the load away.
     """
@@ -87,7 +87,7 @@ class OfferedLoad:
     def __init__(self, offered: float = 0.0) -> None:
         self.offered = offered
         self.read_worth = min(offered, 1.0) ** 4
-        self.seen = 0.0  # by the reads since the last one that was forwarded
+        self.seen = 0.0  # summed over the reads since the last forwarded read
 
     def forward(self) -> None:
         """Count a read or write that goes to the engine."""

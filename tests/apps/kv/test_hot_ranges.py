@@ -21,7 +21,7 @@ from tests.apps.kv.test_dispatcher import ANYBODY, dispatcher, fill, scans
 SLOW = ("--engine", "faulty+memory:?slots=64&work_ms=5", "--quota-ru", "1000000")
 HOT = ShieldSettings(saved_min=0.0)  # every read is hot, whatever the load
 TEN = KeyRange(rows_max=10)
-# What is critical is served also where others keep the machine busy.
+# CRITICAL requests are served also on a busy machine.
 CALL = CallContext(ANYBODY, criticality=Criticality.CRITICAL)
 
 
@@ -331,7 +331,7 @@ def test_hot_read_of_engine_that_answers_at_once_makes_no_task() -> None:
     asyncio.run(story())
 
 
-def test_old_answer_stands_in_when_engine_that_answers_at_once_fails() -> None:
+def test_old_answer_is_served_when_engine_fails() -> None:
     async def story() -> None:
         async with hot_dispatcher("--engine", "memory:", "--quota-ru", "1000000") as app:
             await fill(app, 2)

@@ -63,7 +63,7 @@ def test_crowd_beyond_the_store_is_answered_after_one_second(case: str) -> None:
 
 def test_threshold_in_reads_a_second_misses_500_popular_keys() -> None:
     figures = crowded("popular", absolute)
-    assert figures["hits"] == 0
+    assert figures["from_memory"] == 0
     assert figures["answered"] < 0.6
     assert crowded("zipf", absolute)["answered"] < 0.95
 
@@ -77,7 +77,7 @@ def test_reads_of_store_with_low_load_are_all_its_own(case: str) -> None:
         return fronts[-1]
 
     figures = crowded(case, make)
-    assert (figures["hits"], figures["answered"]) == (0, 1)
+    assert (figures["from_memory"], figures["answered"]) == (0, 1)
     hot, shared = fronts[0].hot, fronts[0].shared
     assert hot is not None
     assert shared is not None
@@ -97,7 +97,7 @@ def test_crowd_is_answered_with_settings_halved_or_doubled(
 
 
 @pytest.mark.parametrize("make_front", [without_coalesce, without_hot_key])
-def test_store_is_asked_more_when_policy_is_taken_out(make_front: MakeReadPath) -> None:
+def test_store_reads_more_when_policy_is_taken_out(make_front: MakeReadPath) -> None:
     assert flooded(make_front)["forwarded"] > 2 * flooded(shield)["forwarded"]
 
 

@@ -1,8 +1,8 @@
 """Hot range: everybody reads the same few ranges, into two dispatchers on one engine.
 
 A hot range is to be scanned about once in its ttl by each dispatcher, however many callers read it.
-The engine of each does `CAPACITY_PER_S` scans, half of them are asked for, and callers have half as
-much again of quota as the ranges would cost them if each were scanned.
+The engine of each does `CAPACITY_PER_S` scans a second. The load is half of that, and callers have
+half as much again of quota as the ranges would cost them if each were scanned.
 """
 
 from __future__ import annotations

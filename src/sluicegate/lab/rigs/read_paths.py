@@ -62,8 +62,8 @@ class ShieldedReads:
     """The product's own: keep what is worth it at the load of the store, and share fetches.
 
     `busy` returns the load of the store, from 0 to 1; without it each saved read counts as on a
-    full store. What can be taken out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not
-    older than a write; `split_on_write`, that nobody joins a fetch from before a write.
+    full store. Parts to leave out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not
+    older than a write; `split_on_write`, the rule that no reader joins a fetch from before a write.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class VersionedStore:
         self.versions: dict[str, int] = {}
 
     def load(self) -> float:
-        """The share of workers at work; 1 while reads are queued."""
+        """Return the share of busy workers; 1 while reads are queued."""
         return self.backend.busy / self.backend.workers
 
     async def get(self, key: str) -> int:

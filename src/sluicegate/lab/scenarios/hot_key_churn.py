@@ -230,7 +230,7 @@ def counting(settings: HotKeySettings) -> MakeKeyCounter:
 hot_key: Final = counting(DEFAULTS)
 # Two counters for each key that is wanted.
 few_counters: Final = counting(HotKeySettings(counters=200))
-# All reads count, however long ago; two make a key hot.
+# Counts are never halved; two reads make a key hot.
 without_ageing: Final = counting(HotKeySettings(window_us=3_600_000_000, saved_min=0.0005))
 
 

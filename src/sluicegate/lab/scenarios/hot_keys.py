@@ -9,7 +9,7 @@ times a second, of one key, and of 100,000 keys by Zipf's law. From one second a
 of all reads are answered in time. A threshold in reads a second (`absolute`) notices too few keys.
 
 `idle`, `calm`: a fifth of what the store can do, of a million keys alike and by Zipf's law. No read
-is answered from memory: a stale answer has a price, and nobody needs one.
+is answered from memory, and at most a hundredth: a stale answer has a price and saves nothing here.
 
 The rig: a node of a cluster with its share of the store. It has its usual reads, and then a crowd
 in addition. Nodes share only the store and the crowd is spread evenly, so one node shows what fifty
@@ -90,7 +90,7 @@ class FloodRun(NamedTuple):
     queue_peak: int
     settled: int  # reads of all keys that arrived a second after the onset or later
     answered: int  # of them, in time
-    hits: int  # reads that were answered from memory
+    hits: int  # of them, from memory
 
 
 def play(rig: FloodRig, make_path: MakeReadPath, seed: int) -> FloodRun:
@@ -178,7 +178,7 @@ class _Run:
             if state != COLD and result.noticed_us[hot] == inf:
                 result.noticed_us[hot] = now_us
         is_hit = state in SERVED or state == REFRESH
-        self._hits += is_hit
+        self._hits += settled and is_hit
         self._answered += settled and is_hit
         if state not in SERVED:
             if hot >= 0 and state != REFRESH:
@@ -224,7 +224,7 @@ def measure(rig: FloodRig, result: FloodRun) -> Figures:
     during = quantile(result.during_us, 0.99)
     return {
         "answered": result.answered / max(result.settled, 1),
-        "hits": float(result.hits),
+        "from_memory": result.hits / max(result.settled, 1),
         "early_ratio": _early_ratio(rig, result),
         "steady_ratio": _steady_ratio(result, early_us),
         "detect_ms": (max(result.noticed_us, default=result.begin_us) - result.begin_us) / 1e3,
@@ -349,11 +349,12 @@ SCENARIO: Final = Scenario(
         Goal(figure="detect_ms", at_most=50.0, cases=("flood",)),
         Goal(figure="usual_p99", at_most=1.1, cases=("flood",)),
         Goal(figure="answered", at_least=0.95, cases=OVERLOADS),
-        Goal(figure="hits", at_most=0.0, cases=("idle", "calm")),
+        Goal(figure="from_memory", at_most=0.0, cases=("idle",)),
+        Goal(figure="from_memory", at_most=0.01, cases=("calm",)),
     ),
     measure=measure,
     curves=curves,
-    columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "answered", "hits"),
+    columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "answered", "from_memory"),
     plots=(
         PlotSpec(
             "The funnel: reads of hot keys on one node",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -363,6 +365,30 @@ def test_key_is_shielded_only_while_its_shard_is_loaded() -> None:
         assert bench.look(shard="idle") == (COLD, None), "another shard has its own load"
 
     run(story)
+
+
+def test_cold_read_takes_ten_calls_in_three_files() -> None:
+    shield: Shield[Row] = Shield(
+        ShieldSettings(), SeededChance(1), loads=OfferedLoads({"s": 0.0}.__getitem__)
+    )
+    traced: list[list[tuple[str, str]]] = []
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            traced[-1].append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    for number in range(4_000):
+        traced.append([])
+        sys.setprofile(record)
+        try:
+            key = shield.key("t", b"%d" % number, b"")
+            state, _ = shield.look(key, number, "s")
+        finally:
+            sys.setprofile(None)
+        assert state == COLD
+    usual = sorted(traced[3_000:], key=len)[500]
+    assert len(usual) <= 10
+    assert len({file for file, _ in usual}) <= 3
 
 
 def test_the_longest_key_there_is_can_be_hot() -> None:

@@ -78,7 +78,7 @@ class Gets:
         fetch: _Fetch,
         now_us: int,
     ) -> MaybeAwaitable[Row | None]:
-        """Read and keep a row of an engine that answers at once: nobody could join the fetch."""
+        """Read and keep a row of an engine that answers at once, so no reader can join."""
         admission = self._admission
         try:
             permit = admission.now(request, now_us)

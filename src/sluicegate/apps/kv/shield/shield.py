@@ -82,7 +82,7 @@ V = TypeVar("V", bound=CachedAnswer)
 
 @final
 class _Tally:
-    """What became of the reads of one key, since it was hot or shown."""
+    """Counts of the reads of one key since it was hot or shown."""
 
     __slots__ = ("forwarded", "served", "size_bytes")
 
@@ -186,7 +186,7 @@ class Shield(Generic[V]):
         return self._hot.staleness_us_max
 
     def key(self, table: str, partition: bytes, sort: bytes) -> str:
-        """The key of a place, as it is now: `key_of`, without another call on the way of a read."""
+        """Return the current key of a place; `key_of` is written out here to save a call a read."""
         if self._turns:
             turn = self._turns.get(table, 0)
             if turn:
@@ -299,7 +299,7 @@ class Shield(Generic[V]):
         return self._fetch_ahead(key, request, clock, shared_fetch)
 
     def begin(self, key: str, now_us: int, shard: str = "") -> Fill[V]:
-        """Begin a fetch of a key that is MISS, STALE or REFRESH, before the engine is asked."""
+        """Begin a fetch of a key that is MISS, STALE or REFRESH, before the engine reads."""
         load = None if self._loads is None else self._loads.of(shard)
         return self._hot.begin(key, now_us, load)
 
