@@ -57,8 +57,9 @@ class Request:
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
     that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost,
-    rounded up, `cost_mru` what its caller is charged in thousandths, `price_milli`
-    how many times that for want of room, and `measured` what it did.
+    rounded up, `cost_mru` what its caller is charged in thousandths, `price_milli` the price of
+    that, `over_quota` whether it was admitted though its budget is spent, `measured` what it did, and
+    `late_us` how late our event loop was meanwhile, which `measured` leaves out.
     """
 
     __slots__ = (
@@ -71,8 +72,10 @@ class Request:
         "criticality",
         "deadline_us",
         "key",
+        "late_us",
         "measured",
         "operation",
+        "over_quota",
         "price_milli",
         "shard",
         "table",
@@ -104,6 +107,8 @@ class Request:
         self.cost_ru = cost
         self.cost_mru = cost * 1_000
         self.price_milli = 1_000
+        self.over_quota = False
+        self.late_us = 0
         self.measured: Measured | None = None
         self.attributes = attributes
 

@@ -106,13 +106,16 @@ class TokenBucket:
         retry_us = in_us(retry, per_us) if retry else 0
         return Verdict(allowed, remaining, retry_us, -(-reset // per_us))
 
-    def settle(self, correction: int, now_us: int) -> None:
-        """Charge `correction` tokens more, or refund them if negative."""
+    def settle(self, correction: int, now_us: int) -> int:
+        """Charge `correction` tokens more, or refund them if negative.
+
+        Return the tokens that were not charged, because the debt is at its bound.
+        """
         pace = self._pace
+        interval, now = pace.interval, product(now_us, pace.ticks_per_us)
+        before = self._full_at if self._full_at > now else now
         self._full_at = settle(
-            self._full_at,
-            product(now_us, pace.ticks_per_us),
-            correction * pace.interval,
-            self._capacity,
-            self._debt,
+            self._full_at, now, correction * interval, self._capacity, self._debt
         )
+        left = before + correction * interval - self._full_at
+        return left // interval if correction > 0 and left > 0 else 0

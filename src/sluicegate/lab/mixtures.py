@@ -23,12 +23,12 @@ from sluicegate.kernels.cost_model import MILLI, read_weights
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.operation_cost import ROWS
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,
 )
+from sluicegate.policies.work_shape import ROWS
 from sluicegate.testing import START_US
 
 SECOND_US: Final = 1_000_000
@@ -39,9 +39,7 @@ TABLE: Final = "t"
 RETRY_US: Final = 20_000  # whoever is refused asks again so soon
 _WEIGHTS: Final = read_weights(0.25 / 1_024, 0.1, 0.1)  # as those of `sluicegate kv`
 # The form that `sluicegate kv` ships.
-SHIPPED: Final = RequestUnitsSettings(
-    weights=_WEIGHTS, settle=False, ratios_max=0, sketches_max=10_000, carry=True
-)
+SHIPPED: Final = RequestUnitsSettings(weights=_WEIGHTS, estimates_max=10_000)
 
 
 class MixtureShape(NamedTuple):
@@ -124,19 +122,12 @@ def play(
     quota_ru: int = 400,
     seconds: int = 130,
     settings: RequestUnitsSettings = SHIPPED,
-    holds: bool = True,
 ) -> MixtureResult:
-    """Play it, against a dispatcher whose table somebody else has filled.
-
-    It `holds` who may get too much at its door, until something of that has ended.
-    """
+    """Play it."""
     budget = LeasedBudget(LeasedBudgetSettings(quota_ru=quota_ru))
     budget.detach_store(START_US)
     units = RequestUnits(settings, budget=budget)
     draw = RandomSource(seed).of("mixture").draw
-    if units.estimates is not None:
-        for kind in KINDS:
-            units.estimates.learn_table(TABLE, kind.rows, kind.size_bytes, START_US)
     used = [0] * (seconds + 2)
     working: list[tuple[int, int, RequestUnitsPermit, Request]] = []
     charged_mru = number = place = 0
@@ -152,8 +143,7 @@ def play(
             _, _, permit, request = heapq.heappop(working)
             permit.end(Outcome.SUCCESS, now_us)
             charged_mru += request.cost_mru
-        held = holds and units.errors is not None and CALLER in units.errors.held
-        if len(working) >= mixture.phases[which].under_way or held:
+        if len(working) >= mixture.phases[which].under_way:
             now_us = working[0][0]
             continue
         place = int(draw() * len(deck)) if mixture.drawn else (place + 1) % len(deck)

@@ -27,22 +27,18 @@ class Budget(Protocol):
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Take so much, or say when there will be enough."""
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Take so much more after the fact, or give it back if negative."""
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Take so much more after the fact, or give it back if negative.
+
+        Return what could not be taken, because the debt is at its bound.
+        """
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """The most that one charge can be: a full budget, and the debt that it may leave."""
 
 
 class Pricing(Protocol):
-    """What a request unit costs this request's class now; `prices` is one, `shed` another."""
-
-    def price_milli(self, request: Request, now_us: int) -> int:
-        """In thousandths."""
-
-
-class Penalties(Protocol):
-    """What a request unit costs one caller beside that; `penalty` is one."""
+    """What a request unit costs this request now."""
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """In thousandths."""
@@ -66,9 +62,9 @@ class TokenBudgets:
         """Take from this caller's bucket."""
         return (self._buckets.get(caller) or self._open(caller, now_us)).take(mru, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Correct this caller's bucket."""
-        (self._buckets.get(caller) or self._open(caller, now_us)).settle(mru, now_us)
+        return (self._buckets.get(caller) or self._open(caller, now_us)).settle(mru, now_us)
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """The same for every caller."""

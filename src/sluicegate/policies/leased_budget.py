@@ -258,24 +258,27 @@ class LeasedBudget:
         retry_us = max(edge_us - now_us, 1) + (epochs - 1) * self.settings.epoch_us
         return self._verdict(account, False, retry_us, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Take so much more, or give it back if negative.
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Take so much more, or give it back if negative; return what could not be taken.
 
         No fuller than what this epoch has brought here, no deeper in debt than `debt_epochs`.
         """
         account = self._account(caller, now_us)
         before = account.level_mru
         level = before - mru
+        left = 0
         if mru > 0:
             deepest = -account.quota_mru * self.settings.debt_epochs
             if level < deepest:
                 # A debt that is already deeper (its quota has shrunk) is left, not forgiven.
                 level = deepest if before > deepest else before
+                left = mru - (before - level)
         else:
             full = account.granted_mru + self._kept_mru(account)
             if level > full:
                 level = full if before < full else before
         account.level_mru = level
+        return left
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """What an epoch brings here, and the debt that it may leave."""
@@ -551,6 +554,10 @@ class LeasedBudget:
         account = self._accounts.get(caller)
         if account is None:
             account = self._open(caller)
+        elif account.window == self._window and (
+            account.local or (self._leases and not self._alone)
+        ):
+            return account
         self._enter(account)
         return account
 

@@ -181,8 +181,8 @@ class ResourceGroups:
         self._charged_mru += mru
         return self._verdict(leaf, True, 0, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Take so much more, or give it back if negative.
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Take so much more, or give it back if negative; return what could not be taken.
 
         No fuller than what this epoch has given it, no deeper in debt than `debt_epochs`.
         """
@@ -190,13 +190,16 @@ class ResourceGroups:
         leaf = self._leaf(caller)
         before = leaf.level_mru
         level = before - mru
+        left = 0
         if mru > 0:
             deepest = -self._most(leaf) * self.settings.debt_epochs
             if level < deepest:
                 level = deepest if before > deepest else before
+                left = mru - (before - level)
         elif level > leaf.granted_mru:
             level = leaf.granted_mru if before < leaf.granted_mru else before
         leaf.level_mru = level
+        return left
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """What an epoch may bring, and the debt that it may leave."""

@@ -64,7 +64,7 @@ class _Captured:
             weights=default_weights(),
             shard_places=4,
         )
-        chain.units.penalize(budget.penalties(None))
+        chain.units.penalize(budget)
         supply: Supply | None = _Blocks(world) if waits else None
         self._world = world
         self.usage = chain.usage

@@ -25,12 +25,12 @@ from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.kernels.verdict import Verdict
 from sluicegate.policies.budgets import Budget, TokenBudgets
 from sluicegate.policies.images.pixel_cost import expected_pixel_cost, pixel_cost
-from sluicegate.policies.operation_cost import WorkShape
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,
 )
+from sluicegate.policies.work_shape import WorkShape
 
 CALLERS_MAX: Final = 10_000
 SHOWN: Final = 100
@@ -53,9 +53,9 @@ class QuotaBudgets:
         """Take from this caller's."""
         return self._of(caller).charge(caller, mru, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Correct this caller's."""
-        self._of(caller).settle(caller, mru, now_us)
+        return self._of(caller).settle(caller, mru, now_us)
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """The most that one charge can be."""
@@ -70,14 +70,7 @@ class PixelUnits:
     """Charges variants, and knows what each caller had made."""
 
     def __init__(self, budget: Budget) -> None:
-        settings = RequestUnitsSettings(
-            name="images",
-            weights=_WEIGHTS,
-            margin_quantile=None,
-            correction_max=1_000,  # a plain PNG has that many times the pixels of its bytes
-            learn_rate=0.0,
-            ratios_max=0,
-        )
+        settings = RequestUnitsSettings(name="images", weights=_WEIGHTS, estimates_max=0)
         self.units = RequestUnits(settings, budget=budget, shape_of=_shape_of)
         self.pixels = 0
         self._usage = SpaceSaving(SHOWN)

@@ -2,20 +2,21 @@
 
 A permit ends exactly once: SUCCESS if the work was done, DROPPED if the engine did not answer,
 IGNORE if the caller is gone or made a mistake. A caller whose budget is empty, while the store may
-have more of its quota, waits a moment for it (`shares.py`); so does one that has too much under way
-which may be far heavier than what it has read so far (`policies/estimate_error.py`), until some of
-that has ended, `HELD_US_MAX` at most. Else only the queue makes anyone wait.
+have more of its quota, waits a moment for it (`shares.py`). Else only the queue makes anyone wait.
+
+The time of work is that of the engine: what our event loop was late while the engine worked is
+taken off it (`loop_lateness.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar, final
 
 from sluicegate.apps.kv.chain import PolicyChain
+from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
@@ -27,13 +28,12 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.contracts.request import NO_ATTRIBUTES, Measured, Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.operation_cost import ROWS, SIZE
 from sluicegate.policies.stack import StackPermit, StackStats, outcome_of
+from sluicegate.policies.work_shape import ROWS, SIZE
 
 T = TypeVar("T")
 # The block that was on its way may be of the epoch that has just ended; the next is of this one.
 BLOCKS_AWAITED: Final = 2
-HELD_US_MAX: Final = 50_000
 LOST_S: Final = 60.0  # no engine works for so long on what nobody waits for
 _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
@@ -88,8 +88,7 @@ class Admission:
         "_asked",
         "_chain",
         "_clock",
-        "_held",
-        "_holding",
+        "_lateness",
         "_mended",
         "_refusals",
         "_spans",
@@ -107,6 +106,7 @@ class Admission:
         refusals: RefusalRing | None = None,
         spans: AdmissionSpans | None = None,
         asked: AskedQuotas | None = None,
+        lateness: LoopLateness | None = None,
     ) -> None:
         """`watch` is told which operations the engine has answered, and which not."""
         self._refusals = refusals
@@ -115,11 +115,7 @@ class Admission:
         self._abandoned: set[StackPermit] = set()  # given up, while the engine goes on with it
         self._mended = 0  # refusals that did not stand, since more of the quota was on its way
         self._chain = chain
-        self._held: set[str] = set()  # callers whose next request waits
-        if chain.units.errors is not None:
-            self._held = chain.units.errors.held
-            chain.units.on_seen = self._let_in
-        self._holding: dict[str, deque[asyncio.Future[None]]] = {}  # requests of each
+        self._lateness = lateness
         self._stack = chain.stack
         self._clock = clock
         self._supply = supply
@@ -159,8 +155,6 @@ class Admission:
         supply = self._supply
         if supply is not None and supply.before(request.caller) is not None:
             return False
-        if request.caller in self._held:
-            return False
         return self._stack.ready(request, now_us)
 
     def now(self, request: Request, now_us: int) -> StackPermit | None:
@@ -180,8 +174,6 @@ class Admission:
             coming = supply.before(request.caller)
             if coming is not None:
                 await self._pause(request, coming)
-        if request.caller in self._held:
-            await self._pause(request, self._hold(request))
         verdict = await self._stack.admit(request, self._clock)
         for _ in range(BLOCKS_AWAITED):
             if not isinstance(verdict, Decision):
@@ -194,28 +186,6 @@ class Admission:
         if isinstance(verdict, Decision):
             raise self._refused(request, verdict, self._clock.now_us())
         return verdict
-
-    async def _hold(self, request: Request) -> bool:
-        """Wait until something of this caller's has ended, in turn, or long enough."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._holding.setdefault(request.caller, deque())
-        line.append(turn)
-        left_us = request.remaining_us(self._clock.now_us())
-        wait_us = HELD_US_MAX if left_us is None else min(HELD_US_MAX, left_us // 2)
-        try:
-            done, _ = await asyncio.wait((turn,), timeout=wait_us / 1e6)
-        finally:
-            if not turn.done():
-                line.remove(turn)
-            if not line:
-                self._holding.pop(request.caller, None)
-        return bool(done)
-
-    def _let_in(self, caller: str) -> None:
-        """Something of this caller's has ended: the next that is held may be judged."""
-        line = self._holding.get(caller)
-        if line:
-            line.popleft().set_result(None)
 
     async def _pause(self, request: Request, coming: Awaitable[bool]) -> bool:
         """Wait for what is no queue: it counts as arriving so much later."""
@@ -254,17 +224,21 @@ class Admission:
 
     async def at_work(self, permit: StackPermit, work: Awaitable[T]) -> T:
         """Await the work of a permit; end the permit if it fails, else the caller calls `done`."""
+        before_us = self._late_us()
         try:
-            return await work
+            result = await work
         except BaseException as error:
             self.failed(permit, error)
             raise
+        permit.request.late_us = self._late_us() - before_us
+        return result
 
     async def in_time(self, permit: StackPermit, work: Awaitable[T]) -> T:
         """The same for what changes nothing: it is given up at its deadline.
 
         The engine goes on with what it has begun, so the permit ends when that has.
         """
+        before_us = self._late_us()
         left_us = permit.request.remaining_us(self._clock.now_us())
         task = asyncio.ensure_future(work)
         try:
@@ -275,6 +249,7 @@ class Admission:
         if not task.done():
             self._abandon(permit, task, Outcome.DROPPED)
             raise self._shown(permit.request, _TOO_LATE, self._clock.now_us())
+        permit.request.late_us = self._late_us() - before_us
         try:
             return task.result()
         except BaseException as error:
@@ -293,7 +268,7 @@ class Admission:
     def done(self, permit: StackPermit, began_us: int, rows: int, size_bytes: int) -> None:
         """It was done, since then, and looked at so much."""
         now_us = self._clock.now_us()
-        took_us = now_us - began_us
+        took_us = now_us - began_us - permit.request.late_us
         permit.request.measured = Measured(took_us if took_us > 0 else 1, rows, size_bytes)
         permit.end(Outcome.SUCCESS, now_us)
         watch = self._watch
@@ -347,6 +322,9 @@ class Admission:
         self._chain.usage.refuse(request, decision)
         if self._refusals is not None:
             self._refusals.record(request, decision, now_us)
+
+    def _late_us(self) -> int:
+        return 0 if self._lateness is None else self._lateness.total_us(self._clock.now_us())
 
     def _abandon(self, permit: StackPermit, task: asyncio.Future[T], outcome: Outcome) -> None:
         """End the permit when the work has ended; an engine that never answers has lost it."""

@@ -20,6 +20,7 @@ from sluicegate.apps.kv.cost_records import CostRecords
 from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.glass_budget import GlassBudget
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers
+from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
@@ -140,10 +141,10 @@ class KvApp(App[KvSettings]):
             settings.epoch_ms * 1_000,
             set_quotas=self.quotas.set_quotas,
             set_classes=self.chain.replace_classes,
+            set_penalties=self.chain.units.penalize if captured is None else captured.penalize,
         )
-        self.chain.units.penalize(
-            self.callers if captured is None else captured.penalties(self.callers)
-        )
+        if captured is not None:
+            self.chain.units.penalize(captured)
         self.engine_watch = StoreWatch(
             self.clock,
             "what needs it is refused",
@@ -157,8 +158,16 @@ class KvApp(App[KvSettings]):
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
+        self.lateness = LoopLateness()
         self.admission = Admission(
-            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans, captured
+            self.chain,
+            self.clock,
+            supply,
+            self.engine_watch,
+            self.refusals,
+            spans,
+            captured,
+            self.lateness,
         )
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
@@ -472,6 +481,7 @@ class KvApp(App[KvSettings]):
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
         now_us = self.clock.now_us()
+        self.lateness.record(late_us, now_us)
         self.chain.stress.record_loop_lag(late_us, now_us)
         passed_us = now_us - self._times_us
         if self.settings.shed_form == "utilization" and passed_us >= _LOOK_US:

@@ -20,6 +20,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
+from sluicegate.policies.budgets import Pricing
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.service_rule_set import ServiceRuleSet
@@ -41,6 +42,7 @@ class CallerTable:
         "_epoch_us",
         "_identities",
         "_set_classes",
+        "_set_penalties",
         "_set_quotas",
     )
 
@@ -50,10 +52,12 @@ class CallerTable:
         *,
         set_quotas: Callable[[Mapping[str, int]], None],
         set_classes: Callable[[Mapping[str, Criticality]], None],
+        set_penalties: Callable[[Pricing | None], None],
     ) -> None:
         self._epoch_us = epoch_us
         self._set_quotas = set_quotas
         self._set_classes = set_classes
+        self._set_penalties = set_penalties
         self._callers = NOBODY
         self._canary = NOBODY  # by a canary
         self._books: FleetBooks | None = None
@@ -87,11 +91,12 @@ class CallerTable:
                 classes[caller] = highest
         self._set_classes(classes)
         self._set_quotas(self.quotas())
+        # A request is not asked for its penalty while no rule has one.
+        special = self._callers.special or self._canary.special
+        self._set_penalties(self if special else None)
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """What a request unit costs its caller now, in thousandths."""
-        if not self._callers.special and not self._canary.special:
-            return PRICE_ONE_MILLI
         return self._of(request.caller).price(request.caller, PRICE_ONE_MILLI)
 
     def quotas(self) -> dict[str, int]:

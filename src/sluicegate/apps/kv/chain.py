@@ -48,7 +48,7 @@ SWAP: Final = "swap"
 BULK: Final = "bulk"
 OPERATIONS: Final = (GET, MULTI_GET, SCAN, PUT, SWAP, BULK)
 SHARDS_MAX: Final = 10_000
-SKETCHES_MAX: Final = 10_000  # of tables, operations and callers
+ESTIMATES_MAX: Final = 10_000  # of tables, operations and callers
 NEEDS_MAX: Final = 4_000  # operations and shards whose p99 is known apart
 # After a stall everything is let in again within a second, three windows; the queue behind keeps
 # what that lets in too much.
@@ -130,11 +130,8 @@ class PolicyChain:
             RequestUnitsSettings(
                 weights=weights[GET],
                 operations=weights,
-                settle=settings.settle,
-                learn_rate=0.02 if settings.learn else 0.0,
-                ratios_max=0,  # what is a caller's own is in the estimates of its work
-                sketches_max=SKETCHES_MAX if settings.learn else 0,
-                carry=settings.learn,
+                settle=settings.learn,
+                estimates_max=ESTIMATES_MAX if settings.learn else 0,
             ),
             budget=budget,
             pricing=pricing,

@@ -3,17 +3,16 @@
 In the engine and not in the store of quotas: that one may be without a disk or not be there at all,
 and what is known of tables belongs where the tables are. Two kinds of records, in a space of ours:
 
-    statistics      weights, latencies, sketches, key spans, and how long work usually takes, so
-                    that one that begins amid a slow-down knows that it is one; one record, which
-                    each dispatcher reads and writes with what it knows itself in it, so that all
-                    come to know of all
-    owed, a node    what its callers owe (`policies/estimate_error.py`); it is adopted by whoever
-                    swaps it away once its node is gone, so that nobody owes twice or is let off
+    statistics      estimates with the usual time of work, key spans, and baselines, so that a
+                    dispatcher that starts during a slow-down recognizes it; one record, which each
+                    dispatcher reads, and writes with its own knowledge added
+    owed, a node    what its callers owe; the dispatcher that swaps the record away once its node
+                    is gone adopts it, so that nobody owes twice or is let off
 
 What was usual is believed for `usual_us_max` since somebody last saw it.
 
 A record that cannot be read, or is of another version, counts as none. An engine that fails is
-asked again at the next turn; no request waits for any of this. Bounds: `sketches_max`,
+asked again at the next turn; no request waits for any of this. Bounds: `estimates_max`,
 `partitions_max`, `baselines_max`, `callers_max` of a record.
 """
 
@@ -26,20 +25,19 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from sluicegate.apps.kv.key_spans import KeySpans
-from sluicegate.apps.kv.weights import FIELDS
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.cost_model import Weights
+from sluicegate.kernels.cost_model import EstimateRow, Weights
 from sluicegate.kernels.key_span import KeySpanRow
 from sluicegate.policies.request_units import RequestUnits
 from sluicegate.policies.settings import check_ranges
 from sluicegate.policies.stress import BaselineKeeper, BaselineRow
-from sluicegate.policies.work_estimates import SketchRow
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
+from sluicegate.policies.work_estimates import WorkRow
+from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 
-VERSION: Final = 1
+VERSION: Final = 2
 SPACE: Final = "costs"
 STATISTICS: Final = b"statistics"
 OWED: Final = b"owed"
@@ -58,7 +56,7 @@ class CostRecordSettings:
     gone_us: int = ranged(30_000_000, 20_000, 3_600_000_000)  # a node that has not written since
     close_us: int = ranged(2_000_000, 1_000, 60_000_000)  # how long the begin and the end may take
     # Of a record: it is read and written in one turn of the loop.
-    sketches_max: int = ranged(1_000, 0, 100_000)
+    estimates_max: int = ranged(1_000, 0, 100_000)
     partitions_max: int = ranged(100, 0, 100_000)
     baselines_max: int = ranged(1_000, 0, 100_000)
     callers_max: int = ranged(1_000, 0, 100_000)
@@ -131,36 +129,26 @@ class CostRecords:
             self.failures += 1
 
     def state(self) -> Mapping[str, object]:
-        """Return what is learned, as it is shown: the sketches of most lessons first."""
+        """Return what is learned, as it is shown: the estimates of tables first."""
         units = self._units
-        estimates, errors = units.estimates, units.errors
-        sketches = [] if estimates is None else estimates.rows()
-        owed = {} if errors is None else errors.owed_mru()
-        largest = sorted(owed.items(), key=lambda item: -abs(item[1]))
+        rows = [] if units.estimates is None else units.estimates.rows()
         return {
-            "operations": _operations_of(units),
-            "sketches": [one._asdict() for one in sketches[:SHOWN_MAX]],
-            "sketched": len(sketches),
+            "operations": {name: _weights(one) for name, one in units.operations().items()},
+            "estimates": [_shown(one) for one in rows[:SHOWN_MAX]],
+            "estimated": len(rows),
             "partitions": len(self._spans),
-            "owed_mru": dict(largest[:SHOWN_MAX]),
-            "carried_mru": units.carried_mru,
+            "owed_mru": dict(_largest(units.owed_mru())[:SHOWN_MAX]),
             "failures": self.failures,
         }
 
     def families(self) -> Iterable[MetricFamily]:
         """The same as metrics."""
-        weights: list[MetricSample] = []
-        for name, cost in self._units.operations().items():
-            for field, value in zip(FIELDS, _weights(cost.model.weights()), strict=True):
-                labels = (("operation", name), ("weight", field))
-                weights.append(MetricSample("", labels, value))
-        yield MetricFamily("sluicegate_kv_cost_weight", "gauge", "", "Learned weights.", weights)
-        estimates, errors = self._units.estimates, self._units.errors
-        sketched = 0 if estimates is None else len(estimates)
-        yield gauge("sluicegate_kv_cost_sketches", "Tables, operations and callers.", sketched)
+        estimates = self._units.estimates
+        estimated = 0 if estimates is None else len(estimates)
+        yield gauge("sluicegate_kv_cost_estimates", "Tables, operations and callers.", estimated)
         yield gauge("sluicegate_kv_cost_partitions", "With known key spans.", len(self._spans))
-        owed = 0 if errors is None else sum(errors.owed_mru().values())
-        yield gauge("sluicegate_kv_cost_owed_ru", "That no later estimate has paid.", owed / 1e3)
+        owed = sum(self._units.owed_mru().values())
+        yield gauge("sluicegate_kv_cost_owed_ru", "Beyond the debt of budgets.", owed / 1e3)
         yield counter(
             "sluicegate_kv_cost_record_failures", "Turns without an engine.", self.failures
         )
@@ -189,51 +177,45 @@ class CostRecords:
             self._written = statistics_of(
                 self._units,
                 self._spans,
-                settings.sketches_max,
+                settings.estimates_max,
                 settings.partitions_max,
                 {name: one.baselines() for name, one in self._usual.items()},
                 settings.baselines_max,
             )
             changes.append(Change(SPACE, STATISTICS, b"", self._written))
-        errors = self._units.errors
-        owed = {} if errors is None else errors.owed_mru()
-        largest = sorted(owed.items(), key=lambda item: -abs(item[1]))[: settings.callers_max]
+        largest = _largest(self._units.owed_mru())[: settings.callers_max]
         record = _dump({"v": VERSION, "at_us": at_us, "owed": dict(largest)})
         changes.append(Change(SPACE, OWED, self._node, record))
         await self._engine.write(changes)
 
     async def _adopt(self, *, own: bool) -> None:
         """Take over what callers owed at nodes that are gone; `own`: what they owed here too."""
-        errors = self._units.errors
         result = self._engine.scan(SPACE, OWED, KeyRange(rows_max=NODES_MAX, bytes_max=16 << 20))
         page = await result if isinstance(result, Awaitable) else result
         now_us = self._clock.now_us()
         for node, stored in page.rows:
             at_us, owed = read_owed(stored)
             gone = own if node == self._node else at_us < now_us - self.settings.gone_us
-            if not gone or errors is None:
+            if not gone:
                 continue
             if await self._engine.swap(Change(SPACE, OWED, node, None), stored):
-                for caller, mru in owed.items():
-                    errors.meet(caller).owed_mru += mru
+                self._units.owe(owed)
 
 
 def statistics_of(
     units: RequestUnits,
     spans: KeySpans,
-    sketches_max: int,
+    estimates_max: int,
     partitions_max: int,
     usual: Mapping[str, list[BaselineRow]],
     baselines_max: int,
 ) -> bytes:
     """Return the record of what has been learned."""
-    estimates = units.estimates
-    sketches = [] if estimates is None else estimates.rows()[:sketches_max]
+    rows = [] if units.estimates is None else units.estimates.rows()[:estimates_max]
     return _dump(
         {
             "v": VERSION,
-            "operations": _operations_of(units),
-            "sketches": sketches,
+            "estimates": [[*row[:3], *row.estimate] for row in rows],
             "spans": [
                 [table, partition.hex(), one.first.hex(), one.last.hex(), one.rows, one.alphabets]
                 for table, partition, one in spans.save(partitions_max)
@@ -252,15 +234,9 @@ def restore_statistics(stored: bytes, units: RequestUnits, spans: KeySpans, now_
         record: Any = json.loads(stored)
         if record["v"] != VERSION:
             return
-        fresh = units.learned == 0
-        for name, cost in units.operations().items():
-            one = record["operations"].get(name)
-            # Learned from other weights (a new file of them) it tells nothing.
-            if fresh and one is not None and one["from"] == _weights(cost.weights):
-                means_ms = one.get("mean_ms", {})  # not of older dispatchers
-                cost.restore(Weights(*one["weights"]), one["margin"], one["p95_ms"], means_ms)
         if units.estimates is not None:
-            units.estimates.restore([SketchRow(*row) for row in record["sketches"]], now_us)
+            rows = [_row_of(*row) for row in record["estimates"]]
+            units.estimates.restore(rows, now_us)
         for table, partition, first, last, rows, alphabets in record["spans"]:
             row = KeySpanRow(bytes.fromhex(first), bytes.fromhex(last), rows, tuple(alphabets))
             spans.restore(table, bytes.fromhex(partition), row)
@@ -296,17 +272,19 @@ def read_owed(stored: bytes) -> tuple[int, Mapping[str, int]]:
         return 0, {}
 
 
-def _operations_of(units: RequestUnits) -> dict[str, dict[str, object]]:
-    return {
-        name: {
-            "weights": _weights(cost.model.weights()),
-            "from": _weights(cost.weights),
-            "margin": cost.model.margin(),
-            "p95_ms": cost.latencies_ms(),
-            "mean_ms": cost.means_ms(),
-        }
-        for name, cost in units.operations().items()
-    }
+def _row_of(table: str, operation: str, caller: str, count: int, *means: float) -> WorkRow:
+    if len(means) != len(EstimateRow._fields) - 1 or not all(0.0 <= one < 1e15 for one in means):
+        raise ValueError("no estimate")
+    estimate = EstimateRow(int(count), *(float(one) for one in means))
+    return WorkRow(str(table), str(operation), str(caller), estimate)
+
+
+def _shown(row: WorkRow) -> dict[str, object]:
+    return {**dict(zip(WorkRow._fields[:3], row[:3], strict=True)), **row.estimate._asdict()}
+
+
+def _largest(owed_mru: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(owed_mru.items(), key=lambda item: -item[1])
 
 
 def _weights(weights: Weights) -> list[float]:

@@ -1,8 +1,7 @@
 """`sluicegate kv costs [URL]`: what a dispatcher has learned of costs, and what callers owe by it.
 
-Of each operation the weights as learned and as they were given, of tables, operations and callers
-what a request usually weighs, and of callers what their estimates have charged too little or too
-much, which their next ones settle.
+Of each operation its weights, of tables, operations and callers what a request usually is, and of
+callers what they owe beyond the debt of their budgets.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ TIMEOUT_S: Final = 5.0
 EXAMPLES: Final = f"""\
 examples:
   sluicegate kv costs                         of the dispatcher on this machine
-  sluicegate kv costs --json | jq .sketches   for programs
+  sluicegate kv costs --json | jq .estimates  for programs
   {service_client.TOKEN_VARIABLE}=... sluicegate kv costs https://kv-1:7080 --ca ca.pem
 """
 
@@ -54,23 +53,20 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
 
 def cost_lines(costs: Mapping[str, Any]) -> Iterable[str]:
     """The lines for people."""
-    heads = "".join(f"{field:>12}" for field in FIELDS)
-    yield f"{'OPERATION':<12}{heads}{'margin':>9}   as given"
-    for name, one in costs["operations"].items():
-        learned = "".join(f"{value:>12.4g}" for value in one["weights"])
-        given = " ".join(f"{value:.4g}" for value in one["from"])
-        yield f"{name:<12}{learned}{one['margin']:>9.2f}   {given}"
+    yield f"{'OPERATION':<12}" + "".join(f"{field:>12}" for field in FIELDS)
+    for name, weights in costs["operations"].items():
+        yield f"{name:<12}" + "".join(f"{value:>12.4g}" for value in weights)
     yield ""
-    yield f"{'TABLE':<20}{'OPERATION':<12}{'CALLER':<20}{'rows':>8}{'bytes':>12}{'heaviest':>12}"
-    for one in costs["sketches"]:
+    yield f"{'TABLE':<20}{'OPERATION':<12}{'CALLER':<20}{'rows':>8}{'bytes':>12}{'usual ms':>12}"
+    for one in costs["estimates"]:
         yield (
-            f"{one['table']:<20}{one['operation'] or 'all':<12}{one['caller'] or 'all':<20}"
-            f"{one['rows']:>8.1f}{one['size_bytes']:>12.0f}{one['heaviest']:>12}"
+            f"{one['table']:<20}{one['operation']:<12}{one['caller'] or 'all':<20}"
+            f"{one['rows']:>8.1f}{one['size_bytes']:>12.0f}{one['usual_us'] / 1e3:>12.2f}"
         )
-    shown = len(costs["sketches"])
-    if shown < costs["sketched"]:
-        yield f"and {costs['sketched'] - shown:,} more"
+    shown = len(costs["estimates"])
+    if shown < costs["estimated"]:
+        yield f"and {costs['estimated'] - shown:,} more"
     yield ""
     yield f"{costs['partitions']:,} partitions with known key spans"
     for caller, mru in costs["owed_mru"].items():
-        yield f"{caller:<32}{'owes' if mru > 0 else 'gets back'} {abs(mru) / 1e3:,.1f} RU"
+        yield f"{caller:<32}owes {mru / 1e3:,.1f} RU"

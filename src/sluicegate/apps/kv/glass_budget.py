@@ -30,10 +30,11 @@ class GlassBudget:
             return Verdict(True, self._budget.payable_mru(caller, now_us), 0, 0)
         return self._budget.charge(caller, mru, now_us)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Correct, unless that is stopped."""
-        if not self._is_stopped(caller, now_us):
-            self._budget.settle(caller, mru, now_us)
+        if self._is_stopped(caller, now_us):
+            return 0
+        return self._budget.settle(caller, mru, now_us)
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """As the budget says."""

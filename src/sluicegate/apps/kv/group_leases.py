@@ -71,14 +71,15 @@ class GroupLeases:
                 return bound
         return verdict
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Likewise."""
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Likewise; return what the tree could not take."""
         if caller == KEEPER:
-            return
-        self.tree.settle(caller, mru, now_us)
+            return 0
+        left_mru = self.tree.settle(caller, mru, now_us)
         if self._leases is not None:
             for account in self._accounts(caller):
-                self._leases.settle(account, mru, now_us)
+                self._leases.settle(account, mru - left_mru, now_us)
+        return left_mru
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """The least of what the tree and the bounds could have."""

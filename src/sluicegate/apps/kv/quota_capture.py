@@ -20,7 +20,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.budgets import Budget, Penalties
+from sluicegate.policies.budgets import Budget, Pricing
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.quota_asks import charge_of, settlement_of
@@ -44,13 +44,12 @@ class CapturedBudget:
     def __init__(self, budget: Budget, capture: Capture) -> None:
         self._budget = budget
         self._capture = capture
-        self._penalties: Penalties | None = None
+        self._penalties: Pricing | None = None
         self._request: Request | None = None
 
-    def penalties(self, penalties: Penalties | None) -> Penalties:
-        """These, seen by the capture."""
+    def penalize(self, penalties: Pricing | None) -> None:
+        """Multiply prices by these; the request units ask the capture, which asks them."""
         self._penalties = penalties
-        return self
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """The penalty of a request that is about to be charged."""
@@ -78,11 +77,12 @@ class CapturedBudget:
         if caller != KEEPER:
             self._capture.note_check(charge_of(caller, mru, None), now_us, True)
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Correct, and note it."""
-        self._budget.settle(caller, mru, now_us)
-        if caller != KEEPER:
-            self._capture.note_check(settlement_of(caller, mru), now_us, False)
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Correct, and note what was taken."""
+        left_mru = self._budget.settle(caller, mru, now_us)
+        if caller != KEEPER and mru != left_mru:
+            self._capture.note_check(settlement_of(caller, mru - left_mru), now_us, False)
+        return left_mru
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """As the budget says."""

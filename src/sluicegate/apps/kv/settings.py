@@ -108,11 +108,10 @@ class KvSettings(RulesSettings, RampsSettings):
     learn: Annotated[
         bool,
         Setting(
-            "learn what operations cost and reads weigh, and let the next estimate pay what one "
-            "left; off keeps to the weights, and to what is said of a request"
+            "predict what requests cost by what they did cost, and settle the difference; off "
+            "charges what is claimed of a request"
         ),
     ] = True
-    settle: Annotated[bool, Setting("debit or refund afterwards what a prediction missed")] = False
     chunk_ru: Annotated[
         int,
         Setting(

@@ -52,12 +52,13 @@ class _RecordedBudget:
             self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
         return verdict
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Correct a charge; the budget may forgive what it takes late: only returns are spent."""
-        self._budget.settle(caller, mru, now_us)
-        self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
+        """Correct a charge; what the budget takes late is bounded by its debt."""
+        left_mru = self._budget.settle(caller, mru, now_us)
+        self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru - left_mru
         if mru < 0:
             self._record.spend(f"request units of {caller}", now_us, mru)
+        return left_mru
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         return self._budget.payable_mru(caller, now_us)

@@ -34,10 +34,10 @@ from sluicegate.lab.scenario import candidate_maker
 from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
-from sluicegate.policies.operation_cost import WorkShape
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.work_shape import WorkShape
 from sluicegate.testing import START_US
 
 Cut: TypeAlias = Callable[[Request], Iterable[Request]]

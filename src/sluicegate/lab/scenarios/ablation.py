@@ -95,7 +95,7 @@ def rig(*, burst: bool, slow: bool, workers: int = 32) -> Tenants:
 
 BY_COST: Final = RequestUnitsSettings(rate_ru=QUOTA_RU)
 BY_CALL: Final = RequestUnitsSettings(
-    rate_ru=QUOTA_RU, weights=EVERY_CALL, learn_rate=0.0, margin_quantile=None, settle=False
+    rate_ru=QUOTA_RU, weights=EVERY_CALL, estimates_max=0, settle=False
 )
 
 

@@ -81,7 +81,7 @@ class Drift:
 class _CostPolicy(Policy, Protocol):
     """`request_units`, or a form of it."""
 
-    def expect_mru(self, request: Request) -> int: ...
+    def predict_mru(self, request: Request) -> int: ...
 
 
 class DriftEntry(NamedTuple):
@@ -111,9 +111,10 @@ class CountingBudget:
         self.mru += mru
         return FREE
 
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
+    def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Correct the charge after the work."""
         self.mru += mru
+        return 0
 
     def payable_mru(self, caller: str, now_us: int) -> int:
         """There is no bound."""
@@ -190,7 +191,7 @@ def play(rig: Drift, make_policy: MakeCostPolicy, weights: Weights, seed: int) -
         request, measured, floor_mru, liar = source.next(now_us, weights)
         begun_mru = budget.mru
         counted = number >= rig.at
-        expected_mru = policy.expect_mru(request) if counted else 0
+        expected_mru = policy.predict_mru(request) if counted else 0
         permit = policy.admit(request, now_us)
         assert not isinstance(permit, Decision)  # this budget refuses nothing
         request.measured = measured
@@ -283,13 +284,12 @@ SCENARIO: Final = Scenario(
     },
     candidates={
         "request-units": candidate(form(), WEIGHTS),
-        "without-ratios": candidate(form(ratios_max=0), WEIGHTS),
-        "seed": candidate(form(ratios_max=0, settle=False, margin_quantile=None), WEIGHTS),
-        "without-learning": candidate(form(learn_rate=0.0), WEIGHTS),
-        "calibrated": candidate(form(learn_rate=0.0, settle=False), WEIGHTS),
+        "seed": candidate(form(settle=False), WEIGHTS),
+        "without-estimates": candidate(form(estimates_max=0), WEIGHTS),
+        "calibrated": candidate(form(estimates_max=0, settle=False), WEIGHTS),
     },
     ours="request-units",
-    must_fail=("calibrated", "without-learning", "without-ratios"),
+    must_fail=("calibrated", "without-estimates"),
     goals=(
         Goal(figure="wape_over_floor", at_most=1.1),
         Goal(figure="settled_requests", at_most=2_000),
