@@ -8,8 +8,9 @@ from sluicegate.apps.kv import chain
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.permit import Outcome
+from sluicegate.kernels import cost_model
 from sluicegate.lab.rigs.dispatcher import US, play
-from sluicegate.policies import deadline, operation_cost
+from sluicegate.policies import deadline
 from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
     KNOWN_SHORT_US,
@@ -40,7 +41,7 @@ IN_A_LINE_AT_FIRST = (4, 18)
 STALLS_LEFT_A_DEBT = (1, 8)
 STALLS_WERE_CHARGED = (9, 11)
 planted = pytest.mark.skipif(
-    not (operation_cost.__file__ or "").endswith(".py"),
+    not (cost_model.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
 )
 
@@ -149,17 +150,6 @@ def test_a_line_in_the_engine_is_not_what_reads_cost_a_new_dispatcher(seed: int)
     assert harm_of_beginning(play(cold(seed), seed)) == []
 
 
-@planted
-@pytest.mark.parametrize("seed", IN_A_LINE_AT_FIRST)
-def test_taking_a_line_for_what_is_usual_is_found(
-    monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr(operation_cost._QuietTimes, "p95_us", lambda _: 1e9)
-    monkeypatch.setattr(operation_cost._QuietTimes, "mean_us", lambda _: 1e9)
-    [harm, *_] = harm_of_beginning(play(cold(seed), seed))
-    assert "quota_spent" in harm
-
-
 def test_a_run_is_a_function_of_its_seed() -> None:
     first, again = (play(stall(1), 1) for _ in range(2))
     assert first.ends == again.ends
@@ -180,7 +170,8 @@ def test_worlds_gained_and_lost_are_counted_by_dispatchers() -> None:
 
 @planted
 def test_charging_a_slow_shard_for_its_slowness_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation_cost, "SLOWER_MAX", 1e9)
+    monkeypatch.setattr(cost_model, "HELD_UP_TIMES", 1e9)
+    monkeypatch.setattr(cost_model, "BAND", 1e9)
     [harm, *_] = harm_of_slowness(play(slow_down(0), 0))
     assert "quota_spent" in harm
 

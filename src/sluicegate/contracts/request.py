@@ -58,8 +58,8 @@ class Request:
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
     that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost,
     rounded up, `cost_mru` what its caller is charged in thousandths, `price_milli` the price of
-    that, `over_quota` whether it was admitted though its budget is spent, `measured` what it did, and
-    `late_us` how late our event loop was meanwhile, which `measured` leaves out.
+    that, `over_quota` whether it was admitted though its budget is spent, `measured` what it did,
+    and `late_us` how late our event loop was meanwhile, which `measured` leaves out.
     """
 
     __slots__ = (

@@ -170,8 +170,10 @@ class CostEstimate:
         rate = 1.0 / self.count
         if rate < RATE:
             rate = RATE
-            rows = _clipped(rows, self.rows)
-            size_bytes = _clipped(size_bytes, self.size_bytes)
+            if rows > OUTLIER_TIMES * self.rows > 0.0:
+                rows = int(OUTLIER_TIMES * self.rows)
+            if size_bytes > OUTLIER_TIMES * self.size_bytes > 0.0:
+                size_bytes = int(OUTLIER_TIMES * self.size_bytes)
         self.said_rows += rate * (said_rows - self.said_rows)
         self.rows += rate * (rows - self.rows)
         self.said_bytes += rate * (said_bytes - self.said_bytes)
@@ -239,12 +241,6 @@ class CostEstimate:
         self.usual_us = self.recent_us = row.usual_us
         self.timed = RESTORED if row.usual_us > 0.0 else 0
         self._at_us = now_us
-
-
-def _clipped(amount: int, mean: float) -> int:
-    """An outlier as far as it may move a mean."""
-    most = OUTLIER_TIMES * mean
-    return int(most) if 0.0 < most < amount else amount
 
 
 def _is_shape(rows: int, size_bytes: int, latency_ms: float) -> bool:

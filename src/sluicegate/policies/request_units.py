@@ -1,8 +1,8 @@
 """Request units: charge a request for what it is expected to cost, and settle what it did cost.
 
-Judges one request by its predicted cost and by what its caller has left. Source: resource-aware rate
-control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are `kernels/cost_model.py`
-and `kernels/token_bucket.py`. The unit of account is the milli-RU.
+Judges one request by its predicted cost and by what its caller has left. Source: resource-aware
+rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
+`kernels/cost_model.py` and `kernels/token_bucket.py`. The unit of account is the milli-RU.
 
     predict    from the claimed rows and bytes, and what such requests were (`work_estimates.py`)
     charge     prediction * price, from the caller's budget; rejected: QUOTA_SPENT
@@ -25,10 +25,10 @@ does not take, because its debt is at its bound, is owed, and is taken as soon a
 until then the caller is rejected. A refund goes back at once. So the sum of charges follows the sum
 of costs, in whatever order small and huge requests arrive.
 
-**Work-conserving.** `displaces(request)` is true while requests of a lower class are admitted on the
-request's resource, which is contended. A request whose budget is spent is then admitted with
-`over_quota` set, and charged within the bound of the debt; the queue puts it behind the requests of
-its class that are within their quotas. Without contention a quota is strict.
+**Work-conserving.** `displaces(request)` is true while requests of a lower class are admitted on
+the request's resource, which is contended. A request whose budget is spent is then admitted with
+`over_quota` set, and charged within the bound of the debt; the queue puts it behind the requests
+of its class that are within their quotas. Without contention a quota is strict.
 
 What costs more than a whole budget is admitted when the budget is full, and owes the rest, up to
 `debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it out: an
@@ -192,9 +192,10 @@ class RequestUnitsPermit(BasePermit):
         estimate = units.learn(
             self._kind, self._rows, self._size_bytes, measured, is_measured, now_us
         )
-        charged_us = self._charged_us(measured.service_us)
-        if estimate is not None and measured.service_us > 0 and weights.ms_ru > 0.0:
+        if estimate is not None and measured.service_us > 0:
             charged_us = estimate.time(measured.service_us, now_us)
+        else:
+            charged_us = self._charged_us(measured.service_us)
         cost_mru = self._found_mru(measured, charged_us)
         units.learned_predicted_mru += self.predicted_mru
         units.learned_actual_mru += cost_mru

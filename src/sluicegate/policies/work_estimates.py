@@ -7,8 +7,8 @@
 An estimate is a `CostEstimate` (`kernels/cost_model.py`). A caller's first `YOUTH` requests teach
 both; after that only its own.
 
-Cost: a look-up. Bound: `estimates_max`; of the `LOOKS` oldest, the estimate with the fewest requests
-is forgotten.
+Cost: a look-up. Bound: `estimates_max`; of the `LOOKS` oldest, the estimate with the fewest
+requests is forgotten.
 """
 
 from __future__ import annotations
