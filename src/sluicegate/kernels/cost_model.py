@@ -21,9 +21,10 @@ of the last 32 requests:
     recent above 1.5 times the usual      an incident: time is scaled back by recent / usual
     else                                  its own time is charged
 
-While recent / usual is outside [1 / 1.5, 1.5] the usual is frozen, so an incident never becomes
-what is usual while it lasts. Work that stays quicker for a minute, or slower for an hour, is usual
-then. Outliers are clipped at 10 times the estimate before they enter a mean.
+While recent / usual is outside [1 / 1.5, 1.5] the usual is frozen, so an incident does not become
+what is usual while it lasts. Work that stays quicker for a minute is usual then; work that stays
+slower, after ten times as long as the usual was known before, an hour at most. Outliers are clipped
+before they enter a mean: amounts at 10 times the estimate, times at 4.
 
 **The unit is the milli-RU**, an integer, rounded up. Buckets count integers, and whole RU would
 charge a cheap read of 1.02 RU as 2; a thousandth is 0.1% of the cheapest request, and a float's
@@ -49,6 +50,8 @@ LATENCY_MS_MAX: Final = 2.0**53
 SECOND_US: Final = 1_000_000
 RATE: Final = 1 / 64  # of a lesson, once there have been 64: the noise of a mean is then 6%
 RECENT: Final = 1 / 32
+KNOWN: Final = 32  # requests from which on a stall is no news of what is usual
+KNOWN_TIMES: Final = 10
 OUTLIER_TIMES: Final = 10.0
 HELD_UP_TIMES: Final = 4.0
 BAND: Final = 1.5  # beyond the noise of 32 memoryless times (18%), below a quota of 1.5 the need
@@ -128,7 +131,9 @@ class CostEstimate:
 
     __slots__ = (
         "_at_us",
+        "_held_up",
         "_out_us",
+        "_since_us",
         "count",
         "recent_us",
         "rows",
@@ -144,7 +149,8 @@ class CostEstimate:
         self.said_rows = self.rows = self.said_bytes = self.size_bytes = 0.0
         self.timed = 0  # requests behind the means of time
         self.usual_us = self.recent_us = 0.0
-        self._at_us = 0
+        self._at_us = self._since_us = 0
+        self._held_up = False
         self._out_us = _IN_BAND  # since when recent / usual is outside the band
 
     def predict_mru(self, weights: Weights, rows: int, size_bytes: int) -> int:
@@ -198,34 +204,40 @@ class CostEstimate:
         if self.timed == 0:
             self.timed = 1
             self.usual_us = self.recent_us = us
-            self._at_us = now_us
+            self._at_us = self._since_us = now_us
             return us
         usual_us = self.usual_us
-        if us > HELD_UP_TIMES * usual_us:
+        held_up = us > HELD_UP_TIMES * usual_us
+        if held_up:
             us = HELD_UP_TIMES * usual_us
+        stalls = held_up and self._held_up and self.timed >= KNOWN
+        self._held_up = held_up
         self.timed += 1
         rate = 1.0 / self.timed
         self.recent_us += (rate if rate > RECENT else RECENT) * (us - self.recent_us)
         passed_us = now_us - self._at_us
         self._at_us = now_us
         recent_us = self.recent_us
-        if usual_us <= BAND * recent_us and recent_us <= BAND * usual_us:
+        young = self.timed <= KNOWN
+        if young or (usual_us <= BAND * recent_us and recent_us <= BAND * usual_us):
             self._out_us = _IN_BAND
             if passed_us > rate * HISTORY_US:
                 rate = RECENT if passed_us > RECENT * HISTORY_US else passed_us / HISTORY_US
-            self.usual_us += rate * (us - usual_us)
+            if not stalls:
+                self.usual_us += rate * (us - usual_us)
         elif self._out_us == _IN_BAND or now_us < self._out_us:
             self._out_us = now_us
-        elif now_us - self._out_us > (SLOWER_US if recent_us > usual_us else QUICKER_US):
+        elif now_us - self._out_us > self._frozen_us(recent_us > usual_us):
             self.usual_us = recent_us
+            self.timed = KNOWN
             self._out_us = _IN_BAND
         return self.charged_us(service_us)
 
     def begin_with(self, other: CostEstimate) -> None:
         """Begin with what another has learned, as far as little is known here."""
         self.restore(other.row(), other._at_us)
-        self.recent_us = other.recent_us
-        self._out_us = other._out_us
+        self.timed, self.recent_us = other.timed, other.recent_us
+        self._out_us, self._since_us = other._out_us, other._since_us
 
     def row(self) -> EstimateRow:
         """What is known, to show and to keep."""
@@ -239,8 +251,17 @@ class CostEstimate:
         self.said_rows, self.rows = row.said_rows, row.rows
         self.said_bytes, self.size_bytes = row.said_bytes, row.size_bytes
         self.usual_us = self.recent_us = row.usual_us
-        self.timed = RESTORED if row.usual_us > 0.0 else 0
+        self.timed = 8 * RESTORED if row.usual_us > 0.0 else 0
         self._at_us = now_us
+        self._since_us = now_us - HISTORY_US
+
+    def _frozen_us(self, slower: bool) -> int:
+        """For how long work outside the band is an incident: what is known for long, for longer."""
+        if not slower:
+            return QUICKER_US
+        known_us = self._out_us - self._since_us
+        # Below 0 the clock has gone back, and nothing is known.
+        return min(SLOWER_US, KNOWN_TIMES * known_us) if known_us >= 0 else SLOWER_US
 
 
 def _is_shape(rows: int, size_bytes: int, latency_ms: float) -> bool:

@@ -150,7 +150,6 @@ def stack_of(form: MusselChain) -> Stack:
         rate_ru=8,
         burst_ru=8,
         debt_ru=0,
-        margin_quantile=None,
     )
     units = RequestUnits(settings, pricing=form.prices)
     return Stack(*form.stages(units), observers=form.observers())
