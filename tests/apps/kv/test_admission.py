@@ -8,8 +8,9 @@ from typing import final
 
 import pytest
 
-from sluicegate.apps.kv.admission import HELD_US_MAX, Admission, attributes_of
+from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
+from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.quotas import Quotas
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
@@ -20,6 +21,7 @@ from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.lab.world import World, run
 from sluicegate.policies.stack import StackPermit
+from sluicegate.service.background import LAG_TICK_US
 
 MS = 1_000
 
@@ -78,60 +80,61 @@ def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:
     assert delays == [7 * MS]  # what it waited in its socket, and no more
 
 
-HUGE = 1_000_000  # bytes, some 245 units
+def charged_of(took_us: int, late_us: int, count: int = 40) -> list[int]:
+    """Read so often from an engine of 5 ms; returns what each read was charged.
 
-
-def read_at_once(count: int, size: int, took_us: int) -> list[int]:
-    """When each of so many reads began, of a caller that has read small rows beside huge ones."""
-    began: list[int] = []
+    The last answer is handled after `took_us`, of which the loop was late for `late_us`.
+    """
+    charged: list[int] = []
 
     async def main(world: World) -> None:
-        chain = chain_of(world, 400, CallerUsage())
-        admission = Admission(chain, world.clock, None)
-        assert chain.units.estimates is not None
-        chain.units.estimates.learn_table("t", 1, HUGE, world.clock.now_us())
+        chain = chain_of(world, 100_000, CallerUsage())
+        lateness = LoopLateness()
+        admission = Admission(chain, world.clock, None, lateness=lateness)
 
-        async def read(size: int) -> None:
-            now_us = world.clock.now_us()
-            call = CallContext(Identity("a", ()), arrived_us=now_us)
-            request = admission.request(GET, "t", "t:k", "s", call, attributes_of(1))
-            try:
-                if admission.prompt(request, now_us):
-                    permit = admission.now(request, now_us)
-                else:
-                    permit = await admission.later(request)
-            except Refused:
-                return
-            assert permit is not None
-            began.append(world.elapsed_us)
-            work_us = world.clock.now_us()
-            await world.sleep_us(took_us)
-            admission.done(permit, work_us, 1, size)
+        async def engine(us: int, late: int) -> None:
+            if late:
+                lateness.record(0, world.clock.now_us())
+                await world.sleep_us(us - late)
+                lateness.record(late, world.clock.now_us() + late)
+                await world.sleep_us(late)
+            else:
+                await world.sleep_us(us)
 
-        for _ in range(100):
-            await read(10)
-            await world.sleep_us(20 * MS)
-        began.clear()
-        begin_us = world.elapsed_us
-        await asyncio.gather(*(read(size) for _ in range(count)))
-        began[:] = [one - begin_us for one in began]
+        for number in range(count):
+            call = CallContext(Identity("a", ()), arrived_us=world.clock.now_us())
+            request = admission.request(GET, "t", "t:k", "s", call)
+            permit = await admission.later(request)
+            began_us = world.clock.now_us()
+            last = number == count - 1
+            await admission.in_time(
+                permit, engine(took_us if last else 5 * MS, late_us if last else 0)
+            )
+            admission.done(permit, began_us, 1, 100)
+            charged.append(request.cost_mru)
 
     run(main, 1)
-    return began
+    return charged
 
 
-def test_who_has_read_small_rows_may_not_begin_many_huge_ones_before_one_has_ended() -> None:
-    began = read_at_once(64, HUGE, 5 * MS)
-    assert 10 <= len(began) <= 16  # of 245 units each, in a second of 400 with a debt of as much
+def test_lateness_of_own_loop_is_not_charged() -> None:
+    *usual, late = charged_of(15 * MS, 10 * MS)
+    assert late == usual[-1]
 
 
-@pytest.mark.parametrize("took_ms", [5, 51])
-def test_small_rows_beside_huge_ones_are_all_read_and_wait_for_a_moment_at_most(
-    took_ms: int,
-) -> None:
-    began = read_at_once(60, 10, took_ms * MS)
-    assert len(began) == 60
-    assert max(began) <= HELD_US_MAX
+def test_slower_engine_within_band_is_charged() -> None:
+    *usual, slow = charged_of(7 * MS, 0)
+    assert slow == usual[-1] + 200
+
+
+def test_lateness_counts_what_timer_has_not_reported_yet() -> None:
+    lateness = LoopLateness()
+    assert lateness.total_us(1_000_000) == 0  # no timer runs
+    lateness.record(300, 1_000_000)
+    assert lateness.total_us(1_000_000 + LAG_TICK_US) == 300
+    assert lateness.total_us(1_000_000 + LAG_TICK_US + 40) == 340
+    lateness.record(40, 1_000_000 + LAG_TICK_US + 40)
+    assert lateness.total_us(1_000_000 + LAG_TICK_US + 50) == 340
 
 
 def test_an_answer_from_memory_that_is_refused_counts_in_the_class_of_its_caller() -> None:
