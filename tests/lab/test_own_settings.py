@@ -21,13 +21,13 @@ from sluicegate import policies
 from sluicegate.lab.scenario import TASKS, AnyScenario
 from sluicegate.lab.scenarios import TABLE
 from sluicegate.lab.virtual_loop import VirtualLoop
-from sluicegate.policies import operation_cost
+from sluicegate.policies import request_units
 
 # Who is who, and not how it is judged: the rig says so.
 OF_THE_RIG = {"CriticalitySettings.callers", "QueueSettings.name"}
 
 interpreted = pytest.mark.skipif(
-    not (operation_cost.__file__ or "").endswith(".py"),
+    not (request_units.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
 )
 

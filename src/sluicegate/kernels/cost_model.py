@@ -117,7 +117,7 @@ def write_weights(w_b: float, w_l: float, w_rows: float = 0.0) -> Weights:
 class EstimateRow(NamedTuple):
     """An estimate as it is shown and kept."""
 
-    count: int
+    requests: int
     said_rows: float  # a request
     rows: float
     said_bytes: float
@@ -247,7 +247,7 @@ class CostEstimate:
 
     def restore(self, row: EstimateRow, now_us: int) -> None:
         """Begin with what was kept; it weighs as much as a few requests of now."""
-        self.count = min(row.count, RESTORED)
+        self.count = min(row.requests, RESTORED)
         self.said_rows, self.rows = row.said_rows, row.rows
         self.said_bytes, self.size_bytes = row.said_bytes, row.size_bytes
         self.usual_us = self.recent_us = row.usual_us

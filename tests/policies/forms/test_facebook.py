@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ Given = PoolPermit | Decision
 ONE = FacebookSettings(slots=1)
 
 
-def ask(form: FacebookForm, loop: VirtualLoop, key: str = "k", **more: int) -> asyncio.Task[Given]:
+def ask(form: FacebookForm, loop: VirtualLoop, key: str = "k", **more: Any) -> asyncio.Task[Given]:
     return loop.create_task(form.queue.admit(Request(key, **more), loop))
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from sluicegate.kernels.call_plan import call_odds
-from sluicegate.kernels.cost_model import CostModel, read_weights
+from sluicegate.kernels.cost_model import CostEstimate, read_weights
 from sluicegate.kernels.key_span import KeySpan
 from sluicegate.kernels.lending import QuotaClaim, share_out
 from sluicegate.kernels.quota_tuning import propose
@@ -45,24 +45,23 @@ def call_plan() -> Drawing:
 
 
 def cost_model() -> Drawing:
-    """What one shape is predicted to cost when its true weight triples."""
+    """What a read is predicted to cost when it finds three times the bytes."""
     chance = Random(5)
-    model = CostModel(read_weights(0.001, 0.2, 0.05))
-    before, after = read_weights(0.001, 0.2, 0.05), read_weights(0.003, 0.2, 0.05)
-    change, span = 500, 3_000
-    shape = 40, 8_000, 5.0
+    weights = read_weights(0.001, 0.2, 0.05)
+    estimate = CostEstimate()
+    change, span, claimed = 500, 1_500, 40
     truth: list[Point] = []
     predicted: list[Point] = []
     for number in range(span):
-        true = after if number >= change else before
-        work = chance.randrange(1, 80), chance.randrange(500, 16_000), chance.uniform(2, 10)
-        actual = true.cost_mru(*work) * chance.lognormvariate(0, 0.2)
-        model.learn(*work, int(actual))
-        if number % 10 == 0:
-            truth.append((float(number), true.cost_mru(*shape) / MILLI))
-            predicted.append((float(number), model.predict_mru(*shape) / MILLI))
-    sheet = Sheet("Cost model: a byte becomes three times as dear", 200)
-    panel = sheet.panel("what a read of 8,000 bytes costs", Axis(span, "requests"), Axis(36, "RU"))
+        size = 24_000 if number >= change else 8_000
+        found = round(size * chance.lognormvariate(-0.02, 0.2))
+        estimate.learn(claimed, 0, claimed, found)
+        if number % 5 == 0:
+            truth.append((float(number), weights.cost_mru(claimed, size, 0.0) / MILLI))
+            mru = estimate.predict_mru(weights, claimed, 0)
+            predicted.append((float(number), mru / MILLI))
+    sheet = Sheet("Cost model: a read finds three times the bytes", 200)
+    panel = sheet.panel("what a read of 40 rows costs", Axis(span, "requests"), Axis(36, "RU"))
     panel.steps("quiet", truth, "true cost")
     panel.line("a", predicted, "predicted")
     near = next(
@@ -70,9 +69,8 @@ def cost_model() -> Drawing:
         if x >= change and abs(y / true_ru - 1) < 0.05
     )  # fmt: skip
     return sheet.drawing(
-        f"After {change} requests a byte costs three times as much as before, and each request's "
-        "cost scatters by a fifth. The prediction for a read of 8,000 bytes and 40 rows is within "
-        f"5% of the truth {near - change:.0f} requests later."
+        f"After {change} requests a read finds 24,000 bytes instead of 8,000, which scatter by a "
+        f"fifth. The prediction is within 5% of the true cost {near - change:.0f} requests later."
     )
 
 
