@@ -13,7 +13,6 @@ from sluicegate.kernels.latency_ratio import (
     NEUTRAL,
     Baseline,
     LatencyRatio,
-    P2Ratio,
     RatioSettings,
     is_stressed,
 )
@@ -453,46 +452,6 @@ def test_it_says_what_lists_and_sorting_say(
         assert ratio.stressed == (oracle.frozen_us is not None)
 
 
-# The P2 form.
-
-
-def test_the_p2_form_is_neutral_while_cold() -> None:
-    ratio = P2Ratio()
-    assert ratio.ratio(0) == NEUTRAL
-    load = Load(ratio)
-    assert set(load.run(1)) == {NEUTRAL}
-
-
-def test_the_p2_form_sees_a_step_after_one_short_span() -> None:
-    load = Load(P2Ratio(enter=0.6))
-    load.run(600)
-    ratios = load.run(20, 4.0)
-    assert first(ratios, lambda ratio: ratio < 0.6) == 6
-    assert ratios[-1] == pytest.approx(0.25, abs=0.05)
-    assert is_under_stress(load)
-    load.run(20)
-    assert not is_under_stress(load)
-
-
-def test_the_p2_form_trips_at_0_3_unless_told_otherwise() -> None:
-    load = Load(P2Ratio())
-    load.run(600)
-    load.run(20, 2.5)
-    assert not is_under_stress(load)
-    load.run(20, 5.0)
-    assert is_under_stress(load)
-
-
-def test_a_span_with_too_few_samples_leaves_the_last_answer() -> None:
-    load = Load(P2Ratio())
-    load.run(600)
-    load.run(10, 4.0)
-    reading = load.ratio.ratio(load.now_us + 1)
-    for second in range(1, 60):
-        load.ratio.add(10.0, load.now_us + second * SECOND)
-        assert load.ratio.ratio(load.now_us + second * SECOND) == reading
-
-
 # Bad input.
 
 
@@ -521,18 +480,9 @@ def test_settings_that_do_not_fit_each_other_are_refused() -> None:
         RatioSettings(long_windows=5, long_windows_min=6)
     with pytest.raises(ValueError, match="long_window_us must not be below short_window_us"):
         RatioSettings(short_window_us=SECOND, long_window_us=SECOND - 1)
-    with pytest.raises(ValueError, match="enter and leave must be from 0 to 1"):
-        P2Ratio(enter=0.9, leave=0.8)
-    with pytest.raises(ValueError, match="short_us must be below long_us"):
-        P2Ratio(10, 10)
-    with pytest.raises(ValueError, match="a span must be from 1"):
-        P2Ratio(0, 10)
-    with pytest.raises(ValueError, match="samples_min must be from 1"):
-        P2Ratio(samples_min=0)
 
 
 @pytest.mark.parametrize("latency_us", [-1.0, math.nan, math.inf])
 def test_a_latency_that_is_none_is_refused(latency_us: float) -> None:
-    for ratio in (LatencyRatio(), P2Ratio()):
-        with pytest.raises(ValueError, match="must be"):
-            ratio.add(latency_us, 0)
+    with pytest.raises(ValueError, match="must be"):
+        LatencyRatio().add(latency_us, 0)

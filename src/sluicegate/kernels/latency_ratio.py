@@ -8,12 +8,11 @@ Key-Value Store", Gaonkar, Getz and Cho, 2025), where every dispatcher computes
 Near 1 the work takes what it usually takes; at 0.3 it takes three times that. Mind the order: it
 falls when latency rises. It is clamped to 1, so being faster than usual is not more than healthy.
 
-**`P2Ratio` is Mussel's form:** two P2 estimators, one over a long span and one over a short one,
-and the threshold of 0.3. P2 cannot forget, so each estimator is started anew when its span ends,
-and the last whole span answers. Its fault is not the estimator alone: the long span fills with the
-slow work too, and then slow is what is usual.
+**Mussel's form** (`policies/forms/mussel/ratio.py`) is two P2 estimators, one over a long span and
+one over a short one, and the threshold of 0.3. Its fault: the long span fills with the slow work
+too, and then slow is what is usual.
 
-**`LatencyRatio` is the default,** and is built against that fault:
+**`LatencyRatio`** is built against that fault:
 
 - Short: 5 sub-windows of 1 s of `windowed_quantile.py`, all values of the last 4 to 5 seconds.
 - Long: every 10 s the p95 of that stretch, merged out of the short sub-windows as they end; the
@@ -73,7 +72,6 @@ from math import expm1, log1p
 from typing import Final, final
 
 from sluicegate.kernels.bounds import check_ranges, ranged
-from sluicegate.kernels.p2_quantile import P2Quantile
 from sluicegate.kernels.windowed_quantile import Scale, Sketch, WindowedQuantile
 
 NEUTRAL: Final = 1.0
@@ -299,87 +297,3 @@ class LatencyRatio:
             self._long.clear()
         elif was and not self.stressed:
             self._baseline.thaw()
-
-
-@final
-class P2Span:
-    """A P2 estimate over spans of time that follow each other: the last whole one answers."""
-
-    __slots__ = ("_end_us", "_estimate", "_live", "_samples_min", "_span_us")
-
-    def __init__(self, q: float, span_us: int, samples_min: int) -> None:
-        if not 1 <= span_us <= _SPAN_US_MAX:
-            raise ValueError(f"a span must be from 1 to 2^53 us, not {span_us}")
-        self._live = P2Quantile(q)
-        self._span_us = span_us
-        self._samples_min = samples_min
-        self._estimate = 0.0
-        self._end_us = 0
-
-    def add(self, value: float, now_us: int) -> None:
-        """Take in one value."""
-        self.roll(now_us)
-        self._live.add(value)
-
-    def roll(self, now_us: int) -> None:
-        """End the span in progress if its time has come."""
-        if now_us < self._end_us:
-            return
-        live = self._live
-        if live.count >= self._samples_min:
-            self._estimate = live.value() or 0.0
-        self._live = P2Quantile(live.q)
-        self._end_us = (now_us // self._span_us + 1) * self._span_us
-
-    def value(self) -> float:
-        """The last span that had enough samples; before the first, the one in progress; or 0.0."""
-        if self._estimate == 0.0 and self._live.count >= self._samples_min:
-            return self._live.value() or 0.0
-        return self._estimate
-
-
-@final
-class P2Ratio:
-    """Mussel's form: two P2 estimators, one long and one short, and its threshold of 0.3."""
-
-    __slots__ = ("_enter", "_leave", "_long", "_short", "stressed")
-
-    def __init__(
-        self,
-        short_us: int = 5 * SECOND_US,
-        long_us: int = 10 * MINUTE_US,
-        *,
-        quantile: float = 0.95,
-        samples_min: int = 200,
-        enter: float = MUSSEL_ENTER,
-        leave: float = 0.85,
-    ) -> None:
-        if not 0.0 <= enter <= leave <= 1.0:
-            raise ValueError(
-                f"enter and leave must be from 0 to 1, enter the lower, not {enter} and {leave}"
-            )
-        if not short_us < long_us:
-            raise ValueError(f"short_us must be below long_us, not {short_us} and {long_us}")
-        if samples_min < 1:
-            raise ValueError(f"samples_min must be from 1, not {samples_min}")
-        self._short = P2Span(quantile, short_us, samples_min)
-        self._long = P2Span(quantile, long_us, samples_min)
-        self._enter = enter
-        self._leave = leave
-        self.stressed = False
-
-    def add(self, latency_us: float, now_us: int) -> None:
-        """Take in the latency of one piece of work that has just ended."""
-        if not latency_us >= 0.0:
-            raise ValueError(f"latency_us must be 0 or more, not {latency_us}")
-        self._short.add(latency_us, now_us)
-        self._long.add(latency_us, now_us)
-
-    def ratio(self, now_us: int) -> float:
-        """From 1 (healthy, or too little known) towards 0 (slow)."""
-        self._short.roll(now_us)
-        self._long.roll(now_us)
-        long, short = self._long.value(), self._short.value()
-        ratio = min(NEUTRAL, long / short) if long > 0.0 and short > 0.0 else NEUTRAL
-        self.stressed = is_stressed(self.stressed, ratio, self._enter, self._leave)
-        return ratio

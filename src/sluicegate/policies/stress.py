@@ -53,7 +53,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
+from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, RatioSettings
+from sluicegate.policies.forms.mussel.ratio import P2Ratio
 from sluicegate.policies.keyed_table import FORGET_US
 from sluicegate.policies.queue.standstill import Standstill
 from sluicegate.policies.settings import check_ranges, one_of

@@ -26,7 +26,6 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.latency_ratio import (
     MUSSEL_ENTER,
     LatencyRatio,
-    P2Ratio,
     RatioSettings,
     is_stressed,
 )
@@ -34,6 +33,7 @@ from sluicegate.lab.baselines.pooled_ratio import PooledRatio
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario, candidate_maker
+from sluicegate.policies.forms.mussel.ratio import P2Ratio
 from sluicegate.policies.stress import Stress, StressSettings
 
 SECOND_US: Final = 1_000_000

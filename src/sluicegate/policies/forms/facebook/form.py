@@ -49,7 +49,7 @@ class FacebookSettings:
             raise BadValue("facebook.low", self.low, f"give less than high, {self.high}")
 
 
-class WatermarkStats(NamedTuple):
+class FacebookWatermarkStats(NamedTuple):
     """Counts since the start, and whether it rejects now."""
 
     admitted: int
@@ -83,9 +83,9 @@ class FacebookWatermark:
         self._admitted += 1
         return NOTHING_HELD
 
-    def stats(self) -> WatermarkStats:
+    def stats(self) -> FacebookWatermarkStats:
         """What it looks like now."""
-        return WatermarkStats(self._admitted, self._refused, self._rises, self.refuses)
+        return FacebookWatermarkStats(self._admitted, self._refused, self._rises, self.refuses)
 
 
 @final
