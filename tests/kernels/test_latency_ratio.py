@@ -17,6 +17,7 @@ from sluicegate.kernels.latency_ratio import (
     is_stressed,
 )
 from sluicegate.kernels.windowed_quantile import Scale, Sketch
+from sluicegate.policies.forms.mussel.ratio import P2Ratio
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
