@@ -176,11 +176,6 @@ def test_charging_a_slow_shard_for_its_slowness_is_found(monkeypatch: pytest.Mon
     assert "quota_spent" in harm
 
 
-def test_one_ladder_of_prices_for_everything_is_found() -> None:
-    rig = slow_down(0, KvSettings(policy="mussel"))
-    assert any("price" in harm for harm in harm_of_slowness(play(rig, 0)))
-
-
 @planted
 def test_taking_what_was_cut_off_for_what_was_done_is_found(
     monkeypatch: pytest.MonkeyPatch,
