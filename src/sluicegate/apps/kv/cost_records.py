@@ -7,7 +7,7 @@ and what is known of tables belongs where the tables are. Two kinds of records, 
                     dispatcher that starts during a slow-down recognizes it; one record, which each
                     dispatcher reads, and writes with its own knowledge added
     owed, a node    what its callers owe; the dispatcher that swaps the record away once its node
-                    is gone adopts it, so that nobody owes twice or is let off
+                    is gone adopts it, so that each debt is owed exactly once
 
 What was usual is believed for `usual_us_max` since somebody last saw it.
 
@@ -129,7 +129,7 @@ class CostRecords:
             self.failures += 1
 
     def state(self) -> Mapping[str, object]:
-        """Return what is learned, as it is shown: the estimates of tables first."""
+        """Return the estimates, those of tables first, and the debts."""
         units = self._units
         rows = [] if units.estimates is None else units.estimates.rows()
         return {

@@ -1,4 +1,4 @@
-"""What all forms of shedding answer: whether a unit may pass, and where they stand.
+"""The interface of all forms of shedding: whether a unit may pass, and their state.
 
 The stage asks; a form never counts what it refused, nor looks at a clock of its own.
 """
@@ -25,7 +25,7 @@ class ShedStanding(NamedTuple):
 
 
 class ShedForm:
-    """By itself one that refuses nobody."""
+    """The base of all forms; by itself it admits every request."""
 
     __slots__ = ("_levels_max",)
 
