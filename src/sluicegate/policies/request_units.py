@@ -20,9 +20,10 @@ rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
 Time is the engine's, without our queue and without the lateness of our event loop, and it is
 charged as it usually is: a caller pays for no stall and no slow shard.
 
-**Debt.** A cost beyond the charge is taken from the budget afterwards. An amount beyond the budget's
-bound of debt is owed, and is taken as soon as there is room; until then the caller is rejected. A refund goes back at once. So the sum of charges follows the sum
-of costs, in whatever order small and huge requests arrive.
+**Debt.** A cost beyond the charge is taken from the budget afterwards. An amount beyond the
+budget's bound of debt is owed, and is taken as soon as there is room; until then the caller is rejected. A
+refund goes back at once. So the sum of charges follows the sum of costs, in whatever order small
+and huge requests arrive.
 
 **Work-conserving.** `displaces(request)` is true while requests of a lower class are admitted on
 the request's resource, which is contended. A request whose budget is spent is then admitted with
@@ -30,8 +31,8 @@ the request's resource, which is contended. A request whose budget is spent is t
 of its class that are within their quotas. Without contention a quota is strict.
 
 A request that costs more than a whole budget is admitted when the budget is full, and leaves a
-debt of up to `debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it out: an
-estimate or a price may delay it. `chunks` cuts a scan into requests that enter one by one.
+debt of up to `debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it
+out: an estimate or a price may delay it. `chunks` cuts a scan into requests that enter one by one.
 
 Cost: a look-up, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
 `callers_max`, `estimates_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
