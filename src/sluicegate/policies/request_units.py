@@ -21,9 +21,9 @@ Time is the engine's, without our queue and without the lateness of our event lo
 charged as it usually is: a caller pays for no stall and no slow shard.
 
 **Debt.** A cost beyond the charge is taken from the budget afterwards. An amount beyond the
-budget's bound of debt is owed, and is taken as soon as there is room; until then the caller is rejected. A
-refund goes back at once. So the sum of charges follows the sum of costs, in whatever order small
-and huge requests arrive.
+budget's bound of debt is owed, and is taken as soon as there is room; until then the caller is
+rejected. A refund goes back at once. So the sum of charges follows the sum of costs, in whatever
+order small and huge requests arrive.
 
 **Work-conserving.** `displaces(request)` is true while requests of a lower class are admitted on
 the request's resource, which is contended. A request whose budget is spent is then admitted with
