@@ -71,7 +71,7 @@ def test_thousandths_are_rounded_up_and_the_noise_of_floats_is_not() -> None:
     assert isinstance(milli_ru(1.5), int)
 
 
-# What work turned out to be.
+# Amounts.
 
 
 def taught(lessons: int, *, said: tuple[int, int], found: tuple[int, int]) -> CostEstimate:
@@ -131,7 +131,7 @@ def test_prediction_is_bounded_whatever_is_learned(
 def run(
     estimate: CostEstimate, seconds: float, service_us: int, now_us: int, per_s: int = 20
 ) -> tuple[int, float]:
-    """Work for so long; returns the instant of its end, and the mean of the charged times."""
+    """Record work; return the instant of its end, and the mean of the charged times."""
     charged = 0.0
     count = round(seconds * per_s)
     for _ in range(count):
@@ -222,7 +222,7 @@ def test_memoryless_work_is_charged_nearly_its_mean(seed: int) -> None:
     assert estimate.usual_us == pytest.approx(10_000, rel=0.15)
 
 
-def test_clock_that_goes_back_leaves_band_as_it_is() -> None:
+def test_clock_that_goes_back_keeps_usual_time() -> None:
     estimate = CostEstimate()
     now_us, _ = run(estimate, 60, 10_000, 10 * HISTORY_US)
     now_us, _ = run(estimate, 60, 30_000, now_us)

@@ -56,12 +56,12 @@ def test_no_mixture_that_once_paid_does(mixture: Mixture) -> None:
 
 
 def most_mru(quota_ru: int, seconds: int, in_flight: int) -> int:
-    """A quota, its debt, and what was in flight when it was spent."""
+    """A quota, its debt, and the requests in flight when it was spent."""
     return (quota_ru * (seconds + 2) + in_flight * DEAREST_RU) * 1_000
 
 
 @pytest.mark.parametrize(("quota_ru", "kind"), [(20, 2), (20, 4), (100, 4)])
-def test_work_dearer_than_any_charge_is_paid_in_the_end(quota_ru: int, kind: int) -> None:
+def test_cost_above_any_charge_is_paid_in_the_end(quota_ru: int, kind: int) -> None:
     """It once got 11 times a quota of 20, for the rest of each was owed and never paid."""
     result = play(steady({kind: 1}), quota_ru=quota_ru, seconds=400)
     assert result.used_mru <= most_mru(quota_ru, 400, 8)

@@ -389,7 +389,7 @@ def test_spent_quota_admits_what_lower_class_would_displace() -> None:
     first = rows(9, shard="s")
     enter(these, first)
     assert not first.over_quota
-    assert contention.asked == 0  # a quota that is not spent asks nobody
+    assert contention.asked == 0  # it is not called before a quota is spent
     assert refused(these, rows(9, shard="s")).reason is QUOTA_SPENT
     contention.lower.add("s")
     beyond = rows(9, shard="s")

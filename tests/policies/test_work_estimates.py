@@ -51,7 +51,7 @@ def read(
     service_us: int = 0,
     now_us: int = START_US,
 ) -> int:
-    """Read so many bytes; returns what was charged for it in the end."""
+    """Read `size` bytes; return the charge in the end."""
     request, permit = enter(units, caller, now_us=now_us)
     request.measured = Measured(service_us, 1, size)
     permit.end(Outcome.SUCCESS, now_us)
@@ -149,7 +149,7 @@ class FourTimes:
 
 
 def put(units: RequestUnits, size: int, now_us: int = START_US) -> Request | Decision:
-    """Write so many bytes, which takes a second; returns the request, or its refusal."""
+    """Write `size` bytes in a second; return the request, or its refusal."""
     attributes = {"size_bytes": str(size)}
     request = Request("k", caller="ann", operation="put", table="t", attributes=attributes)
     permit = units.admit(request, now_us)
@@ -204,7 +204,7 @@ def test_huge_rows_at_small_quota_are_paid_in_the_end() -> None:
 
 
 def incident(times: float, *, minutes: int, quota_times: float = 1.5) -> list[float]:
-    """Five reads a second, then so many minutes at so many times the time: the share served."""
+    """Read for ten minutes, then `minutes` slower by `times`: the share served of each minute."""
     per_s, usual_us = 5, 10 * MS
     need_ru = per_s * (1.0 + 0.1 * usual_us / MS)
     budget = LeasedBudget(LeasedBudgetSettings(quota_ru=round(quota_times * need_ru)))
@@ -228,7 +228,7 @@ def incident(times: float, *, minutes: int, quota_times: float = 1.5) -> list[fl
 
 @pytest.mark.parametrize("times", [2.0, 8.0])
 def test_slow_engine_spends_no_quota_for_ten_minutes(times: float) -> None:
-    """At twice the time 28% were rejected in minute 10, since the usual time followed."""
+    """In minute 10 14 and 40% were rejected, since the usual time followed the slow one."""
     assert min(incident(times, minutes=10)) == 1.0
 
 

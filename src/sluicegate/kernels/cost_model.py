@@ -7,7 +7,7 @@ Key-Value Store", Gaonkar, Getz and Cho, 2025), whose two formulas are
     RU_write = 6 + w_b * bytes / 4096 + w_l * latency_ms
 
 with weights from load tests. Its text counts rows among what costs, its formulas do not; here a
-weight of rows, w_rows, stands beside both (0 if not given). Count the rows that were scanned, not
+weight of rows, w_rows, is added to both (0 if not given). Count the rows that were scanned, not
 those that were returned: a scan that finds one row has read them all.
 
 **Before** the work is done only its shape is known. `CostEstimate` is what work of one kind has
@@ -50,7 +50,7 @@ LATENCY_MS_MAX: Final = 2.0**53
 SECOND_US: Final = 1_000_000
 RATE: Final = 1 / 64  # of a lesson, once there have been 64: the noise of a mean is then 6%
 RECENT: Final = 1 / 32
-KNOWN: Final = 32  # requests from which on a stall is no news of what is usual
+KNOWN: Final = 32  # requests from which on stalls do not move the usual time
 KNOWN_TIMES: Final = 10
 OUTLIER_TIMES: Final = 10.0
 HELD_UP_TIMES: Final = 4.0
@@ -58,7 +58,7 @@ BAND: Final = 1.5  # beyond the noise of 32 memoryless times (18%), below a quot
 HISTORY_US: Final = 3_600 * SECOND_US
 QUICKER_US: Final = 60 * SECOND_US
 SLOWER_US: Final = 3_600 * SECOND_US
-RESTORED: Final = 32  # requests that what was kept, or learned by others, counts as
+RESTORED: Final = 32  # requests that a recorded estimate counts as
 _IN_BAND: Final = -1
 
 
@@ -115,7 +115,7 @@ def write_weights(w_b: float, w_l: float, w_rows: float = 0.0) -> Weights:
 
 
 class EstimateRow(NamedTuple):
-    """An estimate as it is shown and kept."""
+    """The numbers of an estimate, for records and views."""
 
     requests: int
     said_rows: float  # a request
@@ -127,7 +127,7 @@ class EstimateRow(NamedTuple):
 
 @final
 class CostEstimate:
-    """What work of one kind turned out to be, over what was claimed of it."""
+    """Means of claimed and found amounts of one kind of request, and its usual time."""
 
     __slots__ = (
         "_at_us",
@@ -154,7 +154,7 @@ class CostEstimate:
         self._out_us = _IN_BAND  # since when recent / usual is outside the band
 
     def predict_mru(self, weights: Weights, rows: int, size_bytes: int) -> int:
-        """What a request of this claim costs; no `size_bytes` is claimed if it is 0."""
+        """Predict the cost of a request with this claim; a `size_bytes` of 0 is no claim."""
         found_rows, found_bytes = float(rows), float(size_bytes)
         if self.said_rows > 0.0:
             found_rows *= self.rows / self.said_rows
@@ -171,7 +171,7 @@ class CostEstimate:
         )
 
     def learn(self, said_rows: int, said_bytes: int, rows: int, size_bytes: int) -> None:
-        """Record one request: what was claimed of it, and what it was."""
+        """Record the claimed and the found amounts of one request."""
         self.count += 1
         rate = 1.0 / self.count
         if rate < RATE:
@@ -186,7 +186,7 @@ class CostEstimate:
         self.size_bytes += rate * (size_bytes - self.size_bytes)
 
     def charged_us(self, service_us: int) -> float:
-        """The time to charge for work that took so long."""
+        """Return the time to charge for work with this service time."""
         usual_us = self.usual_us
         us = float(service_us)
         if us <= usual_us or self.timed == 0:
@@ -199,7 +199,7 @@ class CostEstimate:
         return us
 
     def time(self, service_us: int, now_us: int) -> float:
-        """Record how long one took, and return the time to charge for it."""
+        """Record the service time of one request, and return the time to charge for it."""
         us = float(service_us)
         if self.timed == 0:
             self.timed = 1
@@ -234,19 +234,19 @@ class CostEstimate:
         return self.charged_us(service_us)
 
     def begin_with(self, other: CostEstimate) -> None:
-        """Begin with what another has learned, as far as little is known here."""
+        """Begin with the means of another estimate."""
         self.restore(other.row(), other._at_us)
         self.timed, self.recent_us = other.timed, other.recent_us
         self._out_us, self._since_us = other._out_us, other._since_us
 
     def row(self) -> EstimateRow:
-        """What is known, to show and to keep."""
+        """Return the numbers of this estimate."""
         return EstimateRow(
             self.count, self.said_rows, self.rows, self.said_bytes, self.size_bytes, self.usual_us
         )
 
     def restore(self, row: EstimateRow, now_us: int) -> None:
-        """Begin with what was kept; it weighs as much as a few requests of now."""
+        """Begin with a recorded estimate; it weighs as much as `RESTORED` requests."""
         self.count = min(row.requests, RESTORED)
         self.said_rows, self.rows = row.said_rows, row.rows
         self.said_bytes, self.size_bytes = row.said_bytes, row.size_bytes

@@ -28,9 +28,9 @@ class Budget(Protocol):
         """Take so much, or say when there will be enough."""
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
-        """Take so much more after the fact, or give it back if negative.
+        """Debit an amount after the fact, or refund it if negative.
 
-        Return what could not be taken, because the debt is at its bound.
+        Return the part that was not debited, because the debt is at its bound.
         """
 
     def payable_mru(self, caller: str, now_us: int) -> int:
@@ -38,7 +38,7 @@ class Budget(Protocol):
 
 
 class Pricing(Protocol):
-    """What a request unit costs this request now."""
+    """The price of a request unit for one request."""
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """In thousandths."""

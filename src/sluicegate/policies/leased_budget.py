@@ -261,7 +261,7 @@ class LeasedBudget:
         return self._verdict(account, False, retry_us, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
-        """Take so much more, or give it back if negative; return what could not be taken.
+        """Debit an amount, or refund it if negative; return the part that was not debited.
 
         No fuller than what this epoch has brought here, no deeper in debt than `debt_epochs`.
         """

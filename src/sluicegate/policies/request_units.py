@@ -1,4 +1,4 @@
-"""Request units: charge a request for what it is expected to cost, and settle what it did cost.
+"""Request units: charge a request its predicted cost, and settle to its real cost.
 
 Judges one request by its predicted cost and by what its caller has left. Source: resource-aware
 rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
@@ -17,22 +17,23 @@ rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
     DROPPED (timed out)            the prediction, or what it read
     unwound                        nothing: a later stage rejected it
 
-Time is the engine's, without any queue of ours and without the lateness of our event loop, and it
-is charged as it usually is: a caller pays for no stall and no slow shard.
+Time is the engine's, without our queue and without the lateness of our event loop, and it is
+charged as it usually is: a caller pays for no stall and no slow shard.
 
-**Debt.** What a request cost beyond its charge is taken from the budget afterwards. What the budget
-does not take, because its debt is at its bound, is owed, and is taken as soon as there is room;
-until then the caller is rejected. A refund goes back at once. So the sum of charges follows the sum
-of costs, in whatever order small and huge requests arrive.
+**Debt.** A cost beyond the charge is taken from the budget afterwards. An amount beyond the
+budget's bound of debt is owed, and is taken as soon as there is room; until then the caller is
+rejected. A refund goes back at once. So the sum of charges follows the sum of costs, in whatever
+order small and huge requests arrive.
 
-**Work-conserving.** `displaces(request, now_us)` is true while requests of a lower class are admitted on
+**Work-conserving.** `displaces(request, now_us)` is true while requests of a lower class are
+admitted on
 the request's resource, which is contended. A request whose budget is spent is then admitted with
 `over_quota` set, and charged within the bound of the debt; the queue puts it behind the requests
 of its class that are within their quotas. Without contention a quota is strict.
 
-What costs more than a whole budget is admitted when the budget is full, and owes the rest, up to
-`debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it out: an
-estimate or a price may delay it. `chunks` cuts a scan into requests that enter one by one.
+A request that costs more than a whole budget is admitted when the budget is full, and leaves a
+debt of up to `debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it
+out: an estimate or a price may delay it. `chunks` cuts a scan into requests that enter one by one.
 
 Cost: a look-up, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
 `callers_max`, `estimates_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
@@ -74,7 +75,7 @@ _READ: Final = read_weights(0.25 / 1024, 0.1, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUnitsSettings:
-    """What operations cost, and what a caller has."""
+    """Weights of operations, and the budget of each caller."""
 
     name: str = "request_units"
     weights: Weights = field(default_factory=lambda: _READ)
@@ -250,7 +251,7 @@ class RequestUnits(BasePolicy):
         budget: Budget | None = None,
         pricing: Pricing | None = None,
         shape_of: Callable[[Request], WorkShape] | None = None,
-        displaces: Callable[[Request, int], bool] | None = None,
+        displaces: Callable[[Request], bool] | None = None,
     ) -> None:
         self.settings = settings
         if budget is None:
@@ -311,7 +312,7 @@ class RequestUnits(BasePolicy):
                     request.cost_mru = predicted_mru
                     verdict = self._budget.charge(caller, charged_mru, now_us)
             if not verdict.allowed:
-                if verdict.retry_after_us == NEVER or not self._displaces(request, now_us):
+                if verdict.retry_after_us == NEVER or not self._displaces(request):
                     return self._refuse(verdict)
                 request.over_quota = True
                 self._over_quota += 1
@@ -337,7 +338,7 @@ class RequestUnits(BasePolicy):
         self._penalties = penalties
 
     def charge_cached(self, caller: str, now_us: int) -> Decision | None:
-        """Charge for what is answered without the engine: little, not nothing. None is charged."""
+        """Charge for an answer from memory: little, not nothing. Return None if it is charged."""
         mru = self.settings.cached_mru
         verdict = self._budget.charge(caller, mru, now_us)
         if verdict.allowed:
@@ -372,7 +373,7 @@ class RequestUnits(BasePolicy):
         return rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
 
     def end(self, request: Request, correction_mru: int, now_us: int) -> None:
-        """Settle one that has ended; called by its permit."""
+        """Settle a request that has ended; called by its permit."""
         self._under_way -= 1
         if correction_mru == 0:
             return
@@ -393,7 +394,7 @@ class RequestUnits(BasePolicy):
         is_measured: bool,
         now_us: int,
     ) -> CostEstimate | None:
-        """Record one that has succeeded; called by its permit."""
+        """Record a request that has succeeded; called by its permit."""
         self.learned += 1
         estimates = self.estimates
         if estimates is None:
@@ -415,11 +416,11 @@ class RequestUnits(BasePolicy):
         return estimate.usual_us
 
     def owed_mru(self) -> dict[str, int]:
-        """What callers owe beyond the debt of their budgets."""
+        """Return the amounts that callers owe beyond the debt of their budgets."""
         return dict(self._owed_mru)
 
     def owe(self, owed_mru: Mapping[str, int]) -> None:
-        """Take over what callers owed elsewhere."""
+        """Add amounts that callers owed at another dispatcher."""
         for caller, mru in owed_mru.items():
             if mru > 0:
                 self._owe(caller, mru)
@@ -464,8 +465,8 @@ class RequestUnits(BasePolicy):
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         return price_milli
 
-    def _displaces(self, request: Request, now_us: int) -> bool:
-        return self.displaces is not None and self.displaces(request, now_us)
+    def _displaces(self, request: Request) -> bool:
+        return self.displaces is not None and self.displaces(request)
 
     def _collect(self, caller: str, now_us: int) -> None:
         """Take what a caller owes out of its budget, as far as the budget has room for debt."""

@@ -182,7 +182,7 @@ class ResourceGroups:
         return self._verdict(leaf, True, 0, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
-        """Take so much more, or give it back if negative; return what could not be taken.
+        """Debit an amount, or refund it if negative; return the part that was not debited.
 
         No fuller than what this epoch has given it, no deeper in debt than `debt_epochs`.
         """

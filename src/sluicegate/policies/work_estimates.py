@@ -24,7 +24,7 @@ WorkKind: TypeAlias = tuple[str, str, str]  # table or shard, operation, caller
 
 
 class WorkRow(NamedTuple):
-    """An estimate as it is shown and kept; `caller` is empty for all of a table."""
+    """One estimate, for records and views; `caller` is empty for a whole table."""
 
     table: str
     operation: str

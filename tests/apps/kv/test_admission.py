@@ -74,7 +74,7 @@ def test_waiting_for_a_block_of_a_quota_is_no_queue() -> None:
 
 
 def charged_of(took_us: int, late_us: int, count: int = 40) -> list[int]:
-    """Read so often from an engine of 5 ms; returns what each read was charged.
+    """Read `count` times from an engine of 5 ms; return the charge of each read.
 
     The last answer is handled after `took_us`, of which the loop was late for `late_us`.
     """

@@ -42,7 +42,7 @@ class Service:
         self.now_us = 0
 
     def serve(self, seconds: int, times: float = 1.0, slow_caller: str = "") -> None:
-        """Work for so long; it takes `times` the usual, of one caller or of all."""
+        """Serve requests that take `times` the usual, of one caller or of all."""
         for _ in range(seconds * PER_S):
             self.now_us += SECOND_US // PER_S
             for caller in ("shop", "scraper"):

@@ -45,7 +45,7 @@ def call_plan() -> Drawing:
 
 
 def cost_model() -> Drawing:
-    """What a read is predicted to cost when it finds three times the bytes."""
+    """The predicted cost of a read that finds three times the bytes."""
     chance = Random(5)
     weights = read_weights(0.001, 0.2, 0.05)
     estimate = CostEstimate()

@@ -151,7 +151,7 @@ class PolicyChain:
 
     @property
     def prices_milli(self) -> tuple[int, ...]:
-        """What a request unit costs each class now, in thousandths."""
+        """The price of a request unit for each class, in thousandths."""
         if self.mussel is None:
             return (PRICE_ONE_MILLI,) * len(Criticality)
         return self.mussel.prices.prices_milli()

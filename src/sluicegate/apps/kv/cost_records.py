@@ -118,7 +118,7 @@ class CostRecords:
             self.failures += 1
 
     def state(self) -> Mapping[str, object]:
-        """Return what is learned, as it is shown: the estimates of tables first."""
+        """Return the estimates, those of tables first, and the debts."""
         units = self._units
         rows = [] if units.estimates is None else units.estimates.rows()
         return {

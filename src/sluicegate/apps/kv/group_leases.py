@@ -72,7 +72,7 @@ class GroupLeases:
         return verdict
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
-        """Likewise; return what the tree could not take."""
+        """Settle in the tree and in its bounds; return the amount that the tree could not take."""
         if caller == KEEPER:
             return 0
         left_mru = self.tree.settle(caller, mru, now_us)

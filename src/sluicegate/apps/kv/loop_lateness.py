@@ -14,7 +14,7 @@ from sluicegate.service.background import LAG_TICK_US
 
 @final
 class LoopLateness:
-    """The sum of what the timer of a loop came too late."""
+    """The total lateness of a loop's timer."""
 
     __slots__ = ("_due_us", "_total_us")
 
@@ -23,12 +23,12 @@ class LoopLateness:
         self._due_us = -1  # of the next call; below 0: there was none
 
     def record(self, late_us: int, now_us: int) -> None:
-        """The timer came so late, and will come again."""
+        """Add the lateness of one call of the timer."""
         self._total_us += late_us
         self._due_us = now_us + LAG_TICK_US
 
     def total_us(self, now_us: int) -> int:
-        """What has added up until now; differences of it are what counts."""
+        """Return the total lateness; callers use differences of it."""
         if self._due_us < 0 or now_us <= self._due_us:
             return self._total_us
         return self._total_us + now_us - self._due_us

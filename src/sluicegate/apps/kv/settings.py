@@ -108,8 +108,7 @@ class KvSettings(RulesSettings):
     learn: Annotated[
         bool,
         Setting(
-            "predict what requests cost by what they did cost, and settle the difference; off "
-            "charges what is claimed of a request"
+            "predict costs from past requests and settle the difference; off charges the claim"
         ),
     ] = True
     chunk_ru: Annotated[

@@ -1,9 +1,9 @@
 """Slow-down: an engine becomes slow though it has room enough, as a whole and then one shard of it.
 
 Nothing is overloaded: less work is asked for than gets done, however slow. A rule that takes slow
-for overloaded refuses here, and every refusal is harm. Callers of all classes have quotas of half
-as much again as they need. Bars: every class is served, in both; nobody is penalized; and soon
-after the end everything costs what it did before.
+for overloaded refuses here, and every refusal is harm. Callers of all classes have quotas of 1.5
+times their need. Targets: every class is served, in both; no caller is penalized; and soon after
+the end everything costs what it did before.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ _Waiter: TypeAlias = "asyncio.Future[PoolPermit | Decision]"
 
 @final
 class QueuePool:
-    """A `WaitingPolicy` that can tell whether a request would wait."""
+    """A `WaitingPolicy` and `PromptPolicy` over slots and a queue."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class QueuePool:
         return self._queue.lifo
 
     def ready(self, request: Request, now_us: int) -> bool:
-        """Whether a slot is free; nobody waits then."""
+        """Whether a slot is free; then no request waits."""
         return self.inflight < self.slots
 
     def admit_now(self, request: Request, now_us: int) -> PoolPermit:
@@ -157,7 +157,7 @@ class QueuePool:
             waiter.set_result(PoolPermit(self, entry.waited_us))
 
     def stats(self) -> PoolStats:
-        """What it looks like now."""
+        """Return levels and counts."""
         return PoolStats(
             self.slots,
             self.inflight,

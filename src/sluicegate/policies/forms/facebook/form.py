@@ -84,7 +84,7 @@ class FacebookWatermark:
         return NOTHING_HELD
 
     def stats(self) -> FacebookWatermarkStats:
-        """What it looks like now."""
+        """Return counts and state."""
         return FacebookWatermarkStats(self._admitted, self._refused, self._rises, self.refuses)
 
 

@@ -75,7 +75,7 @@ class MusselChain:
         ]
 
     def observers(self) -> list[StackObserver]:
-        """What a stack has to report ends to."""
+        """The observers that a `Stack` takes."""
         return [self.prices]
 
 

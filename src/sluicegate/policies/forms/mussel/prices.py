@@ -32,7 +32,7 @@ CLASSES: Final = len(Criticality)
 
 @final
 class _Caller:
-    """What one caller did in this window, and its strikes."""
+    """Counts of one caller in this window, and its strikes."""
 
     __slots__ = ("ended", "slow", "strikes")
 
@@ -52,7 +52,7 @@ class MusselPrices:
         self._end_us = 0
 
     def price_milli(self, request: Request, now_us: int) -> int:
-        """What a request unit costs this request, in thousandths."""
+        """Return the price of a request unit for this request, in thousandths."""
         if now_us >= self._end_us:
             self._end_window(now_us)
         member = request.criticality
@@ -82,7 +82,7 @@ class MusselPrices:
             caller.slow += 1
 
     def prices_milli(self) -> tuple[int, ...]:
-        """What each class pays now, without penalties."""
+        """Return the price of each class, without penalties."""
         plain = CLASSES - self.priced
         return (PLAIN_MILLI,) * plain + (PRICE_MILLI,) * self.priced
 
