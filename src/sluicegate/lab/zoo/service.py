@@ -17,7 +17,7 @@ from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS
 from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import LOOP_IO_US, burn, make_resources, starve
-from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, Ask, Shape, Traffic
+from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, ShapeTraffic, ZooRequest, ZooShape
 from sluicegate.policies.queue.queue import QueueSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.protection import Protection
@@ -29,7 +29,7 @@ _CHUNKS: Final = 4  # of an upload or a stream
 _GIL_US: Final = 5_000  # what each thread keeps the interpreter, while the loop waits for it
 
 
-def settings_of(shape: Shape, known: bool) -> Resilience:
+def settings_of(shape: ZooShape, known: bool) -> Resilience:
     """Return the settings of a service: the defaults, and its slots where they are known."""
     callers = {
         _caller(kind, number): kind.criticality
@@ -47,7 +47,7 @@ def settings_of(shape: Shape, known: bool) -> Resilience:
 
 
 def play_service(
-    shape: Shape, load: Sequence[Ask], seed: int, *, known: bool, protected: bool = True
+    shape: ZooShape, load: Sequence[ZooRequest], seed: int, *, known: bool, protected: bool = True
 ) -> Record:
     """Play the load on the application, protected or bare."""
     record = Record(shape, load)
@@ -82,7 +82,7 @@ class _Service:
         self._shape = record.shape
         self._resources = make_resources(world, record.shape)
 
-    def arrive(self, ask: Ask, app: App) -> None:
+    def arrive(self, ask: ZooRequest, app: App) -> None:
         """Begin a request."""
         kind = self._shape.traffic[ask.kind]
         client = _Client(self._world, self._record, ask)
@@ -112,7 +112,7 @@ class _Service:
                 await self._world.sleep_us(_GIL_US * sum(one.busy for one in self._resources))
             await _respond(send)
             return
-        ask: Ask = scope["ask"]
+        ask: ZooRequest = scope["ask"]
         kind = self._shape.traffic[ask.kind]
         self._record.begun[ask.number] = True
         if kind.socket:
@@ -134,7 +134,7 @@ class _Service:
         if kind.background_us:
             await self._world.sleep_us(kind.background_us)
 
-    async def _work(self, ask: Ask) -> None:
+    async def _work(self, ask: ZooRequest) -> None:
         if self._shape.in_loop:
             burn(ask.work_us // 2)
             await self._world.sleep_us(LOOP_IO_US)
@@ -156,7 +156,7 @@ class _Client:
 
     __slots__ = ("_ask", "_gone", "_kind", "_parts", "_record", "_status", "_world")
 
-    def __init__(self, world: World, record: Record, ask: Ask) -> None:
+    def __init__(self, world: World, record: Record, ask: ZooRequest) -> None:
         self._world = world
         self._record = record
         self._ask = ask
@@ -219,7 +219,7 @@ async def _respond(send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def _scope(ask: Ask, kind: Traffic) -> dict[str, Any]:
+def _scope(ask: ZooRequest, kind: ShapeTraffic) -> dict[str, Any]:
     headers = [(CRITICALITY, kind.criticality.name.lower().replace("_", "-").encode())]
     if kind.tells == DEADLINE and kind.patience_us:
         headers.append((DEADLINE_MS, str(kind.patience_us // 1_000).encode()))
@@ -235,5 +235,5 @@ def _scope(ask: Ask, kind: Traffic) -> dict[str, Any]:
     }
 
 
-def _caller(kind: Traffic, number: int) -> str:
+def _caller(kind: ShapeTraffic, number: int) -> str:
     return f"{kind.name}-{kind.criticality.name}-{number}"

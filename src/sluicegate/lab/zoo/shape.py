@@ -45,7 +45,7 @@ class Incident(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class ShapeTraffic:
     """One kind of request; `share` is its part of all arrivals.
 
     `work` is done by the resource before the first byte. The upload comes before it, the stream and
@@ -74,7 +74,7 @@ class Traffic:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ZooShape:
     """One service or engine.
 
     `slots` serve at a time in each shard (0: any number), with the power of `cores` (0: of as many
@@ -85,7 +85,7 @@ class Shape:
     name: str
     family: str
     arrivals: Arrivals
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[ShapeTraffic, ...]
     slots: int = 0
     cores: float = 0
     in_loop: bool = False
@@ -137,7 +137,7 @@ class Shape:
         return max(ends, default=0)
 
 
-class Ask(NamedTuple):
+class ZooRequest(NamedTuple):
     """One request."""
 
     number: int
@@ -149,7 +149,7 @@ class Ask(NamedTuple):
     dispatcher: int
 
 
-def draw_load(shape: Shape, seed: int) -> list[Ask]:
+def draw_load(shape: ZooShape, seed: int) -> list[ZooRequest]:
     """Return the requests of a run, in order of arrival."""
     dice = RandomSource(seed)
     samplers = [
@@ -158,7 +158,7 @@ def draw_load(shape: Shape, seed: int) -> list[Ask]:
     total = sum(kind.share for kind in shape.traffic)
     pick, who, where = dice.of("kinds").draw, dice.of("callers").draw, dice.of("shards").draw
     through = dice.of("dispatchers").draw
-    asks: list[Ask] = []
+    asks: list[ZooRequest] = []
     for at_us in shape.arrivals.instants_us(dice.of("arrivals")):
         if at_us >= shape.until_us:
             break
@@ -173,7 +173,7 @@ def draw_load(shape: Shape, seed: int) -> list[Ask]:
                 work_us *= cold.times
         shard = kind.shard if kind.shard >= 0 else int(where() * shape.shards)
         caller, dispatcher = int(who() * kind.callers), int(through() * shape.dispatchers)
-        asks.append(Ask(len(asks), at_us, number, caller, round(work_us), shard, dispatcher))
+        asks.append(ZooRequest(len(asks), at_us, number, caller, round(work_us), shard, dispatcher))
     return asks
 
 
