@@ -1,4 +1,4 @@
-"""Whom the bars convict."""
+"""Which outcomes meet the bars."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_refusal_after_the_inevitable_instant_is_late() -> None:
         assert record.outcome().refusal_late_us == late_ms * MS
 
 
-def test_recovery_ends_with_the_last_second_that_serves_too_little() -> None:
+def test_recovery_ends_with_last_second_that_serves_too_little() -> None:
     shape = station(0.5, until_us=10 * SECOND_US, incidents=by.slowed(2, 3, 1))
     load = draw_load(shape, SEED)
     record = Record(shape, load)
@@ -140,7 +140,7 @@ def test_health_later_than_100_ms_fails() -> None:
     assert "health, ms" in missed(shape, {**found, "known": late})
 
 
-def test_slow_shard_of_a_fleet_has_bars_of_its_own() -> None:
+def test_slow_shard_of_fleet_has_separate_bars() -> None:
     shape = station(0.75, shards=4, slots=2, ms=20, patience=50, slow_shard=0, overload=True,
                     incidents=by.slowed(0, 100, 0.125, shard=0))  # fmt: skip
     found = outcomes(shape, *ALL)

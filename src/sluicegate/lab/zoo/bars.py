@@ -30,7 +30,7 @@ _COMMAND_SHARE: Final = 0.02
 
 
 class BarFinding(NamedTuple):
-    """One bar of one shape, and what was found."""
+    """The value of one bar in one shape, and its target."""
 
     bar: str
     value: float
@@ -58,7 +58,7 @@ class Judged(NamedTuple):
 
     @property
     def product(self) -> ShapeOutcome:
-        """What the product did."""
+        """The outcome of the product."""
         return self.outcomes[self.mode]
 
     @property

@@ -1,7 +1,7 @@
 """Draw: how shapes get their numbers, around named ones, so that none can be tuned to.
 
-`station` is most shapes: slots of some work, a load relative to what they can do, a patience
-relative to the work, and the standard mix of classes.
+`station` is most shapes: slots, a mean work, a load relative to their capacity, a patience relative
+to the work, and the standard mix of classes.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def diurnal(swing: float) -> AtRate:
 
 
 def steps(*changes: tuple[float, float]) -> AtRate:
-    """From a second on, so many times the rate."""
+    """Multiples of the rate, each from a second on."""
     return lambda per_s: Steps(tuple((round(at * SECOND_US), per_s * n) for at, n in changes))
 
 

@@ -1,7 +1,7 @@
 """Engine: a shape played through the dispatcher's chain, with its way in and out.
 
 The chain, its quotas and `Admission` are those of a process of `sluicegate kv`. The socket, the
-codec and the shield of hot keys are left out. Several dispatchers stand before the same engine.
+codec and the shield of hot keys are left out. Several dispatchers share one engine.
 A caller that hangs up closes its connection, which cancels its request.
 """
 
@@ -27,7 +27,7 @@ from sluicegate.lab.zoo.player import make_resources, starve
 from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
 
 VALUE_BYTES: Final = 100
-QUOTA_RU: Final = 100_000_000  # that nobody meets
+QUOTA_RU: Final = 100_000_000  # far above any need
 
 
 def settings_of(shape: ZooShape, known: bool) -> KvSettings:

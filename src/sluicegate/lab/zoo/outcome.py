@@ -1,8 +1,8 @@
-"""Outcome: what became of the requests of a run, in tenths of a second.
+"""Outcome: the fate of the requests of a run, in tenths of a second.
 
 Requests count at their arrival. Work counts twice: at the arrival of its request, and at its end.
-Under overload only the latter compares: who serves the oldest first would gain by the former, and
-who refuses early would lose what others serve after the last arrival.
+Under overload only the latter is fair: by arrival, a candidate that serves the oldest first would
+gain, and a candidate that rejects early would lose the work that others do after the last arrival.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ OPEN, SERVED, LATE, REFUSED, LEFT = range(5)
 
 @final
 class Record:
-    """What became of each request, as the run goes on."""
+    """The fate of each request, as the run continues."""
 
     def __init__(self, shape: ZooShape, load: Sequence[ZooRequest]) -> None:
         self.shape = shape
         self.load = load
         self.fate = [OPEN] * len(load)
         self.first_us = [0] * len(load)  # of the answer or the refusal
-        self.begun = [False] * len(load)  # the resource, or the application, was asked
+        self.begun = [False] * len(load)  # it reached the resource or the application
         self.health_us: list[int] = []
 
     def answer(self, ask: ZooRequest, at_us: int) -> None:
@@ -102,14 +102,14 @@ class ShapeOutcome:
 
     buckets: int
     offered_us: list[int] = field(default_factory=list)  # work
-    useful_us: list[int] = field(default_factory=list)  # of what was answered in time, by arrival
+    useful_us: list[int] = field(default_factory=list)  # of answers in time, by arrival
     done_us: list[int] = field(default_factory=list)  # the same, by its end
     slow_us: list[int] = field(default_factory=list)  # the same of the slow shard
     offered: dict[str, list[int]] = field(default_factory=dict)  # requests, by class
     served: dict[str, list[int]] = field(default_factory=dict)
     p99_us: float = inf
     refused: int = 0
-    silent: int = 0  # unserved, and never told
+    silent: int = 0  # unserved, and never rejected
     refusal_late_us: float = 0.0  # p99, after the instant at which the refusal was inevitable
     refusal_patience: float = 0.0  # p99, as a share of the patience of callers that told none
     health_us: int = 0

@@ -34,7 +34,7 @@ class ConstantChange(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What one process plays at a time: a shape with some candidates."""
+    """One unit of work for a process: a shape with some candidates."""
 
     seed: int
     shape: ZooShape

@@ -25,7 +25,7 @@ class Tuned(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name in the table."""
         ...
 
     @property
@@ -63,7 +63,7 @@ def compare(
     play_all: Callable[[Sequence[Play]], list[Outcomes]],
     constants: Sequence[Tuned] | None = None,
 ) -> list[SensitivityRow]:
-    """Play again with each constant halved and doubled, and say which bars that loses."""
+    """Play again with each constant halved and doubled, and return the bars that this loses."""
     before = _missed(plays, played)
     rows = []
     for one in registered() if constants is None else constants:

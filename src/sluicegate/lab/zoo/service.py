@@ -1,8 +1,8 @@
 """Service: a shape played through `protect(app)`, the ASGI composition that ships.
 
 `app` does what the shape says: it reads the upload, awaits the resource, sends the first byte,
-streams, ends the answer, works on in the background. Clients send their deadline, or disconnect, as
-servers tell: `receive` returns `http.disconnect`, and what is sent after that goes nowhere.
+streams, ends the answer, works on in the background. Clients send their deadline, or they
+disconnect: `receive` then returns `http.disconnect`, and later messages are dropped.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def play_service(
 
 @final
 class _Service:
-    """The application, and those who call it."""
+    """The application, and its clients."""
 
     def __init__(self, world: World, record: Record) -> None:
         self._world = world

@@ -20,7 +20,7 @@ from sluicegate.lab.random_source import RandomSource
 SECOND_US: Final = 1_000_000
 SERVICE: Final = "service"
 ENGINE: Final = "engine"
-# What the product can know of a caller's patience.
+# How the product can learn a caller's patience.
 DEADLINE: Final = "deadline"  # sent with the request
 HANGUP: Final = "hangup"  # the caller disconnects
 HIDDEN: Final = "hidden"  # neither
@@ -56,7 +56,7 @@ class ShapeTraffic:
     share: float = 1.0
     name: str = "work"
     criticality: Criticality = Criticality.DEGRADED
-    patience_us: int = 0  # 0: without end
+    patience_us: int = 0  # 0: unlimited
     tells: str = DEADLINE
     callers: int = 4
     shard: int = -1  # -1: any
@@ -79,7 +79,7 @@ class ZooShape:
 
     `slots` serve at a time in each shard (0: any number), with the power of `cores` (0: of as many
     as are busy). With `in_loop` the event loop of the service does the work. `known` is the limit
-    that an operator would set for each shard; 0 if there is none to set.
+    that an operator would set for each shard; 0 without such a limit.
     """
 
     name: str
@@ -95,7 +95,7 @@ class ZooShape:
     dispatchers: int = 1
     incidents: tuple[Incident, ...] = ()
     starved: tuple[int, int] = (0, 0)  # how often the process is stopped, and for how long
-    quota: float = 0  # of each caller, as a multiple of what it needs; 0: never met
+    quota: float = 0  # of each caller, as a multiple of its need; 0: unlimited
     known: int = 0
     overload: bool = False
     onset_us: int = 0
@@ -130,7 +130,7 @@ class ZooShape:
         return sorted(changes.items())
 
     def restored_us(self) -> int:
-        """Return when the last incident ends within the run; 0 if there is none."""
+        """Return when the last incident ends within the run; 0 without incidents."""
         ends = [one.to_us for one in self.incidents]
         ends += [one.to_us for kind in self.traffic for one in kind.cold]
         ends = [end for end in ends if end <= self.until_us - 4 * SECOND_US]

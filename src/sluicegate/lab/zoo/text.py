@@ -55,7 +55,7 @@ def bar_rows(bars: Sequence[ZooBar]) -> list[str]:
 
 
 def summary(judged: Sequence[Judged], bars: Sequence[ZooBar]) -> list[str]:
-    """Return how many rows and bars are met, and how many callers that hang up are told."""
+    """Return how many rows and bars are met, and the share of early rejections."""
     counted = [one for one in judged if not one.shape.limit]
     rows = sum(not one.missed() for one in counted)
     met = sum(one.met == one.shapes for one in bars)
@@ -65,7 +65,9 @@ def summary(judged: Sequence[Judged], bars: Sequence[ZooBar]) -> list[str]:
         told, silent = sum(one.refused for one in waits), sum(one.silent for one in waits)
         if told + silent:
             share = told / (told + silent)
-            lines.append(f"{share:.0%} of unserved callers are told before they hang up ({mode})")
+            lines.append(
+                f"{share:.0%} of unserved callers that hang up are rejected before ({mode})"
+            )
     return lines
 
 
@@ -106,7 +108,7 @@ def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[ZooBar]) -> dict
 
 
 def share_of(judged: Judged, name: str) -> float:
-    """Return the work that a candidate did in time, as a share of what was offered."""
+    """Return the work that a candidate did in time, as a share of the offered work."""
     window_us, found = judged.window_us, judged.outcomes[name]
     offered = total(found.offered_us, *window_us)
     return useful(judged.shape, found, window_us) / offered if offered else 1.0
