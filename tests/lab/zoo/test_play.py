@@ -145,3 +145,13 @@ def test_stream_and_background_work_take_no_slot() -> None:
 def test_choose_finds_shapes_by_part_of_name() -> None:
     found = choose(services(SEED), "service: stream; flash crowd")
     assert [key_of(one) for one in found] == ["service: stream", "service: flash crowd"]
+
+
+def test_failure_of_candidate_names_shape_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(station: object, slots: float) -> PlainGate:
+        raise ValueError("broken")
+
+    monkeypatch.setitem(SIMPLE, "lifo", fail)
+    with pytest.raises(ValueError, match="broken") as caught:
+        outcomes(station(0.5), "lifo")
+    assert f"in the shape 'service: small' of seed {SEED}, played by lifo" in caught.value.__notes__

@@ -12,10 +12,10 @@ from sluicegate.lab.random_source import derive_seed
 from sluicegate.lab.zoo.engine import play_engine
 from sluicegate.lab.zoo.engines import engines
 from sluicegate.lab.zoo.oracle import play_oracle
-from sluicegate.lab.zoo.outcome import ShapeOutcome
+from sluicegate.lab.zoo.outcome import Record, ShapeOutcome
 from sluicegate.lab.zoo.service import play_service
 from sluicegate.lab.zoo.services import services
-from sluicegate.lab.zoo.shape import SERVICE, ZooShape, draw_load
+from sluicegate.lab.zoo.shape import SERVICE, ZooRequest, ZooShape, draw_load
 from sluicegate.lab.zoo.simple import SIMPLE, play_simple
 
 KNOWN: Final = "known"
@@ -75,15 +75,21 @@ def play(one: Play) -> Outcomes:
     for name in one.candidates:
         if name == KNOWN and not shape.known:
             continue
-        if name == ORACLE:
-            record = play_oracle(shape, load)
-        elif name in PRODUCT:
-            play_product = play_service if shape.family == SERVICE else play_engine
-            record = play_product(shape, load, seed, known=name == KNOWN)
-        else:
-            record = play_simple(shape, load, SIMPLE[name], seed)
-        found[name] = record.outcome()
+        try:
+            found[name] = _record(shape, load, seed, name).outcome()
+        except Exception as error:
+            error.add_note(f"in the shape {key_of(shape)!r} of seed {one.seed}, played by {name}")
+            raise
     return found
+
+
+def _record(shape: ZooShape, load: Sequence[ZooRequest], seed: int, name: str) -> Record:
+    if name == ORACLE:
+        return play_oracle(shape, load)
+    if name not in PRODUCT:
+        return play_simple(shape, load, SIMPLE[name], seed)
+    play_product = play_service if shape.family == SERVICE else play_engine
+    return play_product(shape, load, seed, known=name == KNOWN)
 
 
 def play_all(plays: Iterable[Play], jobs: int) -> Iterator[Outcomes]:
