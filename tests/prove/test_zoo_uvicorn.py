@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from sluicegate.lab.zoo.services import services
-from sluicegate.lab.zoo.shape import SECOND_US, Ask, Shape, Traffic, draw_load
+from sluicegate.lab.zoo.shape import SECOND_US, ShapeTraffic, ZooRequest, ZooShape, draw_load
 from sluicegate.resilience.server.asgi import protect
 
 pytestmark = pytest.mark.prove
@@ -30,7 +30,7 @@ def test_protected_uvicorn_serves_what_bare_uvicorn_serves(name: str) -> None:
     assert asyncio.run(served_share(shape, protected=True)) >= 0.99 * bare
 
 
-async def served_share(shape: Shape, *, protected: bool) -> float:
+async def served_share(shape: ZooShape, *, protected: bool) -> float:
     """Play the first seconds of the shape in real time; return the share that was answered."""
     import uvicorn
 
@@ -54,7 +54,7 @@ async def served_share(shape: Shape, *, protected: bool) -> float:
     return sum(answered) / len(answered)
 
 
-def application(kind: Traffic) -> Any:
+def application(kind: ShapeTraffic) -> Any:
     """Return an application that does what the shape says, in real time."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -71,7 +71,7 @@ def application(kind: Traffic) -> Any:
     return app
 
 
-async def call(ask: Ask, kind: Traffic, port: int) -> bool:
+async def call(ask: ZooRequest, kind: ShapeTraffic, port: int) -> bool:
     """Send one request when it is due; return whether a whole answer came."""
     await asyncio.sleep(ask.at_us / SECOND_US)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

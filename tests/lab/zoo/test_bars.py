@@ -1,4 +1,4 @@
-"""Whom the bars convict."""
+"""Which outcomes meet the bars."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.lab.zoo import draw as by
-from sluicegate.lab.zoo.bars import Finding, judge, judge_all
+from sluicegate.lab.zoo.bars import BarFinding, judge, judge_all
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.play import Outcomes
-from sluicegate.lab.zoo.shape import SECOND_US, Ask, Shape, draw_load
-from sluicegate.lab.zoo.simple import Gate, InFlight, Station, play_simple
+from sluicegate.lab.zoo.shape import SECOND_US, ZooRequest, ZooShape, draw_load
+from sluicegate.lab.zoo.simple import GatedStation, InFlightGate, PlainGate, play_simple
 from tests.lab.zoo.shapes import SEED, as_product, outcomes, station
 
 MS = 1_000
 ALL = ("nothing", "lifo", "oracle")
 
 
-class One(InFlight):
+class One(InFlightGate):
     """A limit of one."""
 
-    def __init__(self, station: Station, slots: float) -> None:
+    def __init__(self, station: GatedStation, slots: float) -> None:
         super().__init__(station, slots)
         self.limit = 1
 
 
-class SlowCodel(Gate):
+class SlowCodel(PlainGate):
     """A queue that refuses after 200 ms, whatever the deadline."""
 
     WAIT_US = 200 * MS
 
-    def __init__(self, station: Station, slots: float) -> None:
+    def __init__(self, station: GatedStation, slots: float) -> None:
         super().__init__(station, slots)
-        self.queue: list[Ask] = []
+        self.queue: list[ZooRequest] = []
 
-    def arrive(self, ask: Ask) -> None:
+    def arrive(self, ask: ZooRequest) -> None:
         self.queue.append(ask)
         self.pump()
 
-    def end(self, ask: Ask, took_us: int) -> None:
+    def end(self, ask: ZooRequest, took_us: int) -> None:
         super().end(ask, took_us)
         self.pump()
 
@@ -52,12 +52,12 @@ class SlowCodel(Gate):
                 self.send(ask)
 
 
-def missed(shape: Shape, found: Outcomes) -> set[str]:
+def missed(shape: ZooShape, found: Outcomes) -> set[str]:
     (judged,) = judge(shape, found)
     return {one.bar for one in judged.missed()}
 
 
-def played(shape: Shape, gate: type[Gate]) -> Outcomes:
+def played(shape: ZooShape, gate: type[PlainGate]) -> Outcomes:
     load = draw_load(shape, SEED)
     found = outcomes(shape, *ALL)
     # The seed of the requests is that of the zoo's own players.
@@ -117,7 +117,7 @@ def test_refusal_after_the_inevitable_instant_is_late() -> None:
         assert record.outcome().refusal_late_us == late_ms * MS
 
 
-def test_recovery_ends_with_the_last_second_that_serves_too_little() -> None:
+def test_recovery_ends_with_last_second_that_serves_too_little() -> None:
     shape = station(0.5, until_us=10 * SECOND_US, incidents=by.slowed(2, 3, 1))
     load = draw_load(shape, SEED)
     record = Record(shape, load)
@@ -140,7 +140,7 @@ def test_health_later_than_100_ms_fails() -> None:
     assert "health, ms" in missed(shape, {**found, "known": late})
 
 
-def test_slow_shard_of_a_fleet_has_bars_of_its_own() -> None:
+def test_slow_shard_of_fleet_has_separate_bars() -> None:
     shape = station(0.75, shards=4, slots=2, ms=20, patience=50, slow_shard=0, overload=True,
                     incidents=by.slowed(0, 100, 0.125, shard=0))  # fmt: skip
     found = outcomes(shape, *ALL)
@@ -174,6 +174,6 @@ def test_bar_over_all_shapes_names_the_worst() -> None:
 
 
 def test_finding_may_be_bounded_from_above() -> None:
-    assert Finding("a", 1, 1).met
-    assert not Finding("a", 0.9, 1).met
-    assert not Finding("a", 1.1, 1, at_least=False).met
+    assert BarFinding("a", 1, 1).met
+    assert not BarFinding("a", 0.9, 1).met
+    assert not BarFinding("a", 1.1, 1, at_least=False).met

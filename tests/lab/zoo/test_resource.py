@@ -1,4 +1,4 @@
-"""When a resource ends what it serves."""
+"""When a resource ends its work."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_shared_core_divides_its_speed() -> None:
     assert ends_ms([10, 20], 4, cores=1) == [20, 30]
 
 
-def test_stall_delays_what_is_in_service_and_queued() -> None:
+def test_stall_delays_work_in_service_and_queue() -> None:
     assert ends_ms([10, 10], 1, speeds=[(5, 0.0), (105, 1.0)]) == [110, 120]
 
 
-def test_half_speed_doubles_what_is_left() -> None:
+def test_half_speed_doubles_remaining_time() -> None:
     assert ends_ms([10], 1, speeds=[(4, 0.5), (500, 1.0)]) == [16]
 
 

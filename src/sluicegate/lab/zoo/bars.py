@@ -12,9 +12,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.zoo.outcome import BUCKET_US, Outcome, total
+from sluicegate.lab.zoo.outcome import BUCKET_US, ShapeOutcome, total
 from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE, PRODUCT, key_of
-from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, Shape
+from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, ZooShape
 from sluicegate.lab.zoo.simple import SIMPLE
 
 NOTHING: Final = "nothing"
@@ -29,8 +29,8 @@ _ASKED_MIN: Final = 10
 _COMMAND_SHARE: Final = 0.02
 
 
-class Finding(NamedTuple):
-    """One bar of one shape, and what was found."""
+class BarFinding(NamedTuple):
+    """The value of one bar in one shape, and its target."""
 
     bar: str
     value: float
@@ -51,14 +51,14 @@ class Finding(NamedTuple):
 class Judged(NamedTuple):
     """One shape played by the product with its limit known or found."""
 
-    shape: Shape
+    shape: ZooShape
     mode: str
-    outcomes: Mapping[str, Outcome]
-    findings: tuple[Finding, ...]
+    outcomes: Mapping[str, ShapeOutcome]
+    findings: tuple[BarFinding, ...]
 
     @property
-    def product(self) -> Outcome:
-        """What the product did."""
+    def product(self) -> ShapeOutcome:
+        """The outcome of the product."""
         return self.outcomes[self.mode]
 
     @property
@@ -70,12 +70,12 @@ class Judged(NamedTuple):
         """Return the best simple baseline, and its useful work."""
         return best_of(self.shape, self.outcomes, self.window_us)
 
-    def missed(self) -> list[Finding]:
+    def missed(self) -> list[BarFinding]:
         """Return the bars that are missed."""
         return [one for one in self.findings if not one.met]
 
 
-def window_of(shape: Shape, mode: str) -> tuple[int, int]:
+def window_of(shape: ZooShape, mode: str) -> tuple[int, int]:
     """Return the part of a run that counts."""
     begin_us = shape.onset_us + SETTLED_US
     searching = mode == FOUND and shape.overload and not shape.limit and not shape.command
@@ -84,13 +84,13 @@ def window_of(shape: Shape, mode: str) -> tuple[int, int]:
     return 0, shape.until_us
 
 
-def useful(shape: Shape, found: Outcome, window_us: tuple[int, int]) -> int:
+def useful(shape: ZooShape, found: ShapeOutcome, window_us: tuple[int, int]) -> int:
     """Return the work that was answered in time, under overload by its end, else by arrival."""
     return total(found.done_us if shape.overload else found.useful_us, *window_us)
 
 
 def best_of(
-    shape: Shape, outcomes: Mapping[str, Outcome], window_us: tuple[int, int]
+    shape: ZooShape, outcomes: Mapping[str, ShapeOutcome], window_us: tuple[int, int]
 ) -> tuple[str, int]:
     """Return the simple candidate with the most useful work, and that work."""
     found = {name: useful(shape, outcomes[name], window_us) for name in SIMPLE if name in outcomes}
@@ -98,7 +98,7 @@ def best_of(
     return name, found.get(name, 0)
 
 
-def judge(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Judged]:
+def judge(shape: ZooShape, outcomes: Mapping[str, ShapeOutcome]) -> list[Judged]:
     """Judge what the product did in a shape, with its limit known and found as far as played."""
     found = []
     for mode in PRODUCT:
@@ -108,20 +108,20 @@ def judge(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Judged]:
     return found
 
 
-class Bar(NamedTuple):
+class ZooBar(NamedTuple):
     """One bar over the shapes that it applies to."""
 
     name: str
     mode: str
-    worst: Finding
+    worst: BarFinding
     where: str  # the shape of the worst
     met: int
     shapes: int
 
 
-def judge_all(judged: Sequence[Judged]) -> list[Bar]:
+def judge_all(judged: Sequence[Judged]) -> list[ZooBar]:
     """Return each bar over its shapes, and how near the oracle the product is in overload."""
-    rows: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
+    rows: dict[tuple[str, str], list[tuple[BarFinding, str]]] = {}
     for row in judged:
         for one in row.findings:
             rows.setdefault((one.bar, row.mode), []).append((one, key_of(row.shape)))
@@ -130,17 +130,17 @@ def judge_all(judged: Sequence[Judged]) -> list[Bar]:
         if name == OF_ORACLE:
             ratios = [one.value for one, _ in every]
             for share, target in ((0.5, 0.99), (0.05, 0.90)):
-                one = Finding(name, quantile(ratios, share), target)
+                one = BarFinding(name, quantile(ratios, share), target)
                 text = f"{name}, {'median' if share == 0.5 else '5th percentile'}"
-                found.append(Bar(text, mode, one, "", int(one.met), 1))
+                found.append(ZooBar(text, mode, one, "", int(one.met), 1))
             continue
         worst, where = min(every, key=lambda pair: pair[0].margin)
         met = sum(one.met for one, _ in every)
-        found.append(Bar(name, mode, worst, where, met, len(every)))
+        found.append(ZooBar(name, mode, worst, where, met, len(every)))
     return found
 
 
-def _findings(shape: Shape, mode: str, outcomes: Mapping[str, Outcome]) -> list[Finding]:
+def _findings(shape: ZooShape, mode: str, outcomes: Mapping[str, ShapeOutcome]) -> list[BarFinding]:
     ours, window_us = outcomes[mode], window_of(shape, mode)
     nothing = useful(shape, outcomes[NOTHING], window_us)
     ratio = _over(useful(shape, ours, window_us), nothing)
@@ -151,23 +151,23 @@ def _findings(shape: Shape, mode: str, outcomes: Mapping[str, Outcome]) -> list[
         found += _fleet(shape, mode, ours, outcomes)
     elif not shape.overload:
         target = 0.999 if shape.ordinary else 0.99
-        found.append(Finding("of nothing", ratio, target))
-    elif _in_bounds(shape, mode, ours):
+        found.append(BarFinding("of nothing", ratio, target))
+    elif _in_bounds(shape, mode, outcomes[ORACLE]):
         found += _overload(shape, mode, ours, outcomes)
     elif mode == FOUND:
-        found.append(Finding("of nothing", ratio, 0.99))
+        found.append(BarFinding("of nothing", ratio, 0.99))
     if restored_us := shape.restored_us():
         value = _recovery_s(shape, ours, outcomes[ORACLE], restored_us)
-        found.append(Finding("recovery, s", value, 1.0, False))
+        found.append(BarFinding("recovery, s", value, 1.0, False))
     late_ms = ours.refusal_late_us / 1_000
-    found.append(Finding("refusal after it was inevitable, p99, ms", late_ms, 50, False))
-    found.append(Finding("refusal / patience, p99", ours.refusal_patience, 1, False))
+    found.append(BarFinding("refusal after it was inevitable, p99, ms", late_ms, 50, False))
+    found.append(BarFinding("refusal / patience, p99", ours.refusal_patience, 1, False))
     if shape.family == SERVICE:
-        found.append(Finding("health, ms", ours.health_us / 1_000, 100, False))
+        found.append(BarFinding("health, ms", ours.health_us / 1_000, 100, False))
     return found
 
 
-def _in_bounds(shape: Shape, mode: str, ours: Outcome) -> bool:
+def _in_bounds(shape: ZooShape, mode: str, oracle: ShapeOutcome) -> bool:
     """Whether the targets of an overload apply."""
     patience = min(kind.patience_of() / kind.work.mean_us for kind in shape.traffic)
     if patience < PATIENCE[mode]:
@@ -175,55 +175,59 @@ def _in_bounds(shape: Shape, mode: str, ours: Outcome) -> bool:
     if mode == KNOWN:
         return True
     told = all(kind.patience_us and kind.tells != HIDDEN for kind in shape.traffic)
-    served = sum(map(sum, ours.served.values()))
+    served = sum(map(sum, oracle.served.values()))
     return told and served >= ENDS_PER_S * shape.until_us / SECOND_US
 
 
 def _overload(
-    shape: Shape, mode: str, ours: Outcome, outcomes: Mapping[str, Outcome]
-) -> list[Finding]:
+    shape: ZooShape, mode: str, ours: ShapeOutcome, outcomes: Mapping[str, ShapeOutcome]
+) -> list[BarFinding]:
     window_us, oracle = window_of(shape, mode), outcomes[ORACLE]
     done = useful(shape, ours, window_us)
     found = [
-        Finding("of best simple", _over(done, best_of(shape, outcomes, window_us)[1]), 0.95),
-        Finding(OF_ORACLE, _over(done, useful(shape, oracle, window_us)), -inf),
+        BarFinding("of best simple", _over(done, best_of(shape, outcomes, window_us)[1]), 0.95),
+        BarFinding(OF_ORACLE, _over(done, useful(shape, oracle, window_us)), -inf),
     ]
     if CRITICAL in ours.offered and len(ours.offered) > 1:
         critical = ours.share(CRITICAL, *window_us) / max(oracle.share(CRITICAL, *window_us), 1e-9)
-        found.append(Finding("CRITICAL of oracle", critical, 0.98))
+        found.append(BarFinding("CRITICAL of oracle", critical, 0.98))
     if mode == FOUND:
         early_us = shape.onset_us, shape.onset_us + SETTLED_US
         none = useful(shape, outcomes[NOTHING], early_us)
         early = _over(useful(shape, ours, early_us), none)
-        found.append(Finding("of nothing, first 10 s", early, 0.99))
+        found.append(BarFinding("of nothing, first 10 s", early, 0.99))
     return found
 
 
 def _fleet(
-    shape: Shape, mode: str, ours: Outcome, outcomes: Mapping[str, Outcome]
-) -> list[Finding]:
+    shape: ZooShape, mode: str, ours: ShapeOutcome, outcomes: Mapping[str, ShapeOutcome]
+) -> list[BarFinding]:
     window_us, oracle = window_of(shape, mode), outcomes[ORACLE]
     slow, best = (total(one.slow_us, *window_us) for one in (ours, oracle))
     of = f"slow {CRITICAL}"
     critical = ours.share(of, *window_us) / max(oracle.share(of, *window_us), 1e-9)
     return [
-        Finding("of slow shard", _over(slow, best), FLEET[shape.dispatchers]),
-        Finding("CRITICAL of slow shard", critical, 0.85),
+        BarFinding("of slow shard", _over(slow, best), FLEET[shape.dispatchers]),
+        BarFinding("CRITICAL of slow shard", critical, 0.85),
     ]
 
 
-def _command(shape: Shape, ours: Outcome, outcomes: Mapping[str, Outcome]) -> list[Finding]:
+def _command(
+    shape: ZooShape, ours: ShapeOutcome, outcomes: Mapping[str, ShapeOutcome]
+) -> list[BarFinding]:
     window_us = 0, shape.until_us
     done, best = useful(shape, ours, window_us), best_of(shape, outcomes, window_us)[1]
     possible = min(total(ours.offered_us), shape.slots * shape.until_us)
-    found = [Finding("of best column", (done - best) / possible, -_COMMAND_SHARE)]
+    found = [BarFinding("of best column", (done - best) / possible, -_COMMAND_SHARE)]
     if len(ours.offered) > 1:
         lead = ours.share(CRITICAL) - ours.share("DEGRADED")
-        found.append(Finding("CRITICAL above DEGRADED", lead, 0))
+        found.append(BarFinding("CRITICAL above DEGRADED", lead, 0))
     return found
 
 
-def _recovery_s(shape: Shape, ours: Outcome, oracle: Outcome, restored_us: int) -> float:
+def _recovery_s(
+    shape: ZooShape, ours: ShapeOutcome, oracle: ShapeOutcome, restored_us: int
+) -> float:
     """Return how long after its last incident the product serves less than it could, in seconds."""
     last_us = restored_us
     for begin_us in range(restored_us, shape.until_us - SECOND_US, BUCKET_US):

@@ -1,7 +1,7 @@
 """Draw: how shapes get their numbers, around named ones, so that none can be tuned to.
 
-`station` is most shapes: slots of some work, a load relative to what they can do, a patience
-relative to the work, and the standard mix of classes.
+`station` is most shapes: slots, a mean work, a load relative to their capacity, a patience relative
+to the work, and the standard mix of classes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sluicegate.lab.zoo.shape import (
     Bursts,
     Correlated,
     Incident,
-    Shape,
-    Traffic,
+    ShapeTraffic,
+    ZooShape,
 )
 
 MIX: Final = {
@@ -49,13 +49,13 @@ class Draw:
         """Return a number near `value`."""
         return value * (1 + spread * (2 * self._dice.of(f"{self._family}/{name}").draw() - 1))
 
-    def plain(self, name: str, *, per_s: float, **fields: Any) -> Shape:
+    def plain(self, name: str, *, per_s: float, **fields: Any) -> ZooShape:
         """Return a shape of one kind of traffic and any number of slots."""
-        kind = {key: fields.pop(key) for key in tuple(fields) if key in Traffic.__slots__}
+        kind = {key: fields.pop(key) for key in tuple(fields) if key in ShapeTraffic.__slots__}
         rate = self.around(f"{name}/rate", per_s)
         fields = {"arrivals": Poisson(rate), **fields}
-        traffic = (Traffic(**{"callers": 8, **kind}),)
-        return Shape(name=name, family=self._family, traffic=traffic, **fields)
+        traffic = (ShapeTraffic(**{"callers": 8, **kind}),)
+        return ZooShape(name=name, family=self._family, traffic=traffic, **fields)
 
     def station(
         self,
@@ -71,7 +71,7 @@ class Draw:
         mix: dict[Criticality, float] = MIX,
         exact: bool = False,
         **fields: Any,
-    ) -> Shape:
+    ) -> ZooShape:
         """Return a shape of slots; `patience` is in means of the work, 0 for none."""
         if not exact:
             ms = self.around(f"{name}/ms", ms)
@@ -80,7 +80,9 @@ class Draw:
         work = law(ms * 1_000)
         patience_us = round(patience * ms) * 1_000
         traffic = tuple(
-            Traffic(work=work, share=share, criticality=of, patience_us=patience_us, tells=tells)
+            ShapeTraffic(
+                work=work, share=share, criticality=of, patience_us=patience_us, tells=tells
+            )
             for of, share in mix.items()
         )
         one = {
@@ -93,7 +95,7 @@ class Draw:
         resources = 1 if one.get("shared") else one.get("shards", 1)
         servers = min(slots, one.get("cores") or slots)
         per_s = load * servers * resources * 1_000 / ms
-        return Shape(name=name, family=self._family, arrivals=arrivals(per_s), **one)
+        return ZooShape(name=name, family=self._family, arrivals=arrivals(per_s), **one)
 
 
 # How arrivals vary around a rate.
@@ -116,7 +118,7 @@ def diurnal(swing: float) -> AtRate:
 
 
 def steps(*changes: tuple[float, float]) -> AtRate:
-    """From a second on, so many times the rate."""
+    """Multiples of the rate, each from a second on."""
     return lambda per_s: Steps(tuple((round(at * SECOND_US), per_s * n) for at, n in changes))
 
 
@@ -160,7 +162,7 @@ def slowed(from_s: float, to_s: float, speed: float, shard: int = -1) -> tuple[I
     return (Incident(round(from_s * SECOND_US), round(to_s * SECOND_US), speed, shard),)
 
 
-def with_traffic(shape: Shape, of: Criticality, **changes: Any) -> Shape:
+def with_traffic(shape: ZooShape, of: Criticality, **changes: Any) -> ZooShape:
     """Return the shape with another traffic of that class."""
     traffic = [
         replace(kind, **changes) if kind.criticality is of else kind for kind in shape.traffic

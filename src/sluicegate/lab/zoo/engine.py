@@ -1,7 +1,7 @@
 """Engine: a shape played through the dispatcher's chain, with its way in and out.
 
 The chain, its quotas and `Admission` are those of a process of `sluicegate kv`. The socket, the
-codec and the shield of hot keys are left out. Several dispatchers stand before the same engine.
+codec and the shield of hot keys are left out. Several dispatchers share one engine.
 A caller that hangs up closes its connection, which cancels its request.
 """
 
@@ -24,13 +24,13 @@ from sluicegate.contracts.key_values import CallContext
 from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import make_resources, starve
-from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, Ask, Shape, Traffic
+from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
 
 VALUE_BYTES: Final = 100
-QUOTA_RU: Final = 100_000_000  # that nobody meets
+QUOTA_RU: Final = 100_000_000  # far above any need
 
 
-def settings_of(shape: Shape, known: bool) -> KvSettings:
+def settings_of(shape: ZooShape, known: bool) -> KvSettings:
     """Return the settings of a dispatcher: the defaults, and the slots where they are known."""
     if not known or not shape.known:
         return KvSettings()
@@ -41,7 +41,7 @@ def join(chains: Sequence[PolicyChain], world: World) -> None:
     """Let the dispatchers of a fleet know of each other's load; today they do not."""
 
 
-def play_engine(shape: Shape, load: Sequence[Ask], seed: int, *, known: bool) -> Record:
+def play_engine(shape: ZooShape, load: Sequence[ZooRequest], seed: int, *, known: bool) -> Record:
     """Play the load on the engine, behind its dispatchers."""
     record = Record(shape, load)
 
@@ -93,18 +93,18 @@ class _Fleet:
         )
         return chain, Admission(chain, self._world.clock, quotas.supply)
 
-    def arrive(self, ask: Ask) -> None:
+    def arrive(self, ask: ZooRequest) -> None:
         """Begin a request."""
         kind = self._shape.traffic[ask.kind]
         task = self._world.spawn(self._answer(ask, kind), kind.name)
         if kind.tells == HANGUP and kind.patience_us:
             self._world.call_at_us(ask.at_us + kind.patience_us, self._leave, ask, task)
 
-    def _leave(self, ask: Ask, task: asyncio.Task[None]) -> None:
+    def _leave(self, ask: ZooRequest, task: asyncio.Task[None]) -> None:
         if self._record.leave(ask):
             task.cancel()
 
-    async def _answer(self, ask: Ask, kind: Traffic) -> None:
+    async def _answer(self, ask: ZooRequest, kind: ShapeTraffic) -> None:
         world, record = self._world, self._record
         now_us = world.clock.now_us()
         told = kind.tells == DEADLINE and kind.patience_us > 0
@@ -134,7 +134,7 @@ class _Fleet:
         record.answer(ask, world.elapsed_us)
         record.end(ask)
 
-    def _work(self, ask: Ask) -> asyncio.Future[None]:
+    def _work(self, ask: ZooRequest) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def ended() -> None:
@@ -145,7 +145,7 @@ class _Fleet:
         return done
 
 
-def _quotas(shape: Shape, load: Sequence[Ask]) -> dict[str, int]:
+def _quotas(shape: ZooShape, load: Sequence[ZooRequest]) -> dict[str, int]:
     """Return the quota of each caller at one dispatcher."""
     counts = Counter((ask.kind, ask.caller) for ask in load)
     found = {}
@@ -164,5 +164,5 @@ def _quotas(shape: Shape, load: Sequence[Ask]) -> dict[str, int]:
     return found
 
 
-def _caller(kind: Traffic, number: int) -> str:
+def _caller(kind: ShapeTraffic, number: int) -> str:
     return f"{kind.name}-{kind.criticality.name}-{number}"

@@ -10,13 +10,13 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.zoo import draw as by
 from sluicegate.lab.zoo.draw import Draw, slowed, with_traffic
-from sluicegate.lab.zoo.shape import ENGINE, HANGUP, HIDDEN, SECOND_US, Cold, Shape
+from sluicegate.lab.zoo.shape import ENGINE, HANGUP, HIDDEN, SECOND_US, Cold, ZooShape
 
 _MS = 1_000
 _SLOTS = ((1, 18), (2, 35), (4, 70), (8, 130), (16, 250), (32, 450), (64, 800))
 
 
-def engines(seed: int) -> list[Shape]:
+def engines(seed: int) -> list[ZooShape]:
     """Return the shapes of a seed."""
     draw = Draw(seed, ENGINE)
     return [
@@ -32,14 +32,14 @@ def engines(seed: int) -> list[Shape]:
     ]
 
 
-def _sizes(draw: Draw) -> Iterator[Shape]:
+def _sizes(draw: Draw) -> Iterator[ZooShape]:
     for slots, ms in _SLOTS:
         load = 0.5 if slots == 1 else 0.8
         yield draw.station(f"{slots} slots", slots=slots, ms=ms, load=load, patience=15)
         yield draw.station(f"2x, {slots} slots", slots=slots, ms=ms, load=2)
 
 
-def _patience(draw: Draw) -> Iterator[Shape]:
+def _patience(draw: Draw) -> Iterator[ZooShape]:
     for times in (2.3, 3, 5, 20):
         yield draw.station(f"2x, patience of {times} x", load=2, patience=times)
     yield draw.station("2x, patience of 6 x, 32 slots", slots=32, ms=450, load=2, patience=6)
@@ -50,7 +50,7 @@ def _patience(draw: Draw) -> Iterator[Shape]:
     yield draw.station("hang-up", load=0.7, patience=12, tells=HANGUP)
 
 
-def _arrivals(draw: Draw) -> Iterator[Shape]:
+def _arrivals(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("bursts of 20", arrivals=by.bursts(20), load=0.5, patience=15)
     yield at("bursts of 60", arrivals=by.bursts(60), load=0.4, patience=20)
@@ -71,7 +71,7 @@ def _arrivals(draw: Draw) -> Iterator[Shape]:
     )
 
 
-def _laws(draw: Draw) -> Iterator[Shape]:
+def _laws(draw: Draw) -> Iterator[ZooShape]:
     for name, law in (("exponential", by.exponential), ("lognormal", by.lognormal)):
         yield draw.station(name, law=law, load=0.6, patience=20)
         yield draw.station(f"2x, {name}", law=law, load=2, patience=20)
@@ -81,7 +81,7 @@ def _laws(draw: Draw) -> Iterator[Shape]:
                        drain_us=20 * SECOND_US)  # fmt: skip
 
 
-def _incidents(draw: Draw) -> Iterator[Shape]:
+def _incidents(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     late: dict[str, Any] = {"overload": True, "onset_us": 4 * SECOND_US}
     yield at("stalls", load=0.6, incidents=by.stalls(4, 18), **late)
@@ -118,7 +118,7 @@ def _incidents(draw: Draw) -> Iterator[Shape]:
     yield at("2x, starved", load=2, patience=15, **starved)
 
 
-def _fleets(draw: Draw) -> Iterator[Shape]:
+def _fleets(draw: Draw) -> Iterator[ZooShape]:
     for fleet in (1, 4, 16, 64):
         yield draw.station(
             f"slow shard, {fleet} dispatchers",
@@ -139,7 +139,7 @@ def _fleets(draw: Draw) -> Iterator[Shape]:
         yield draw.station(f"2x, {fleet} dispatchers", slots=16, ms=250, load=2, dispatchers=fleet)
 
 
-def _costs(draw: Draw) -> Iterator[Shape]:
+def _costs(draw: Draw) -> Iterator[ZooShape]:
     for name, of in (("BULK", Criticality.BULK), ("CRITICAL", Criticality.CRITICAL)):
         for load in (0.6, 1.6):
             shape = draw.station(f"{load}x, {name} expensive", ms=90, load=load, patience=40)
@@ -148,7 +148,7 @@ def _costs(draw: Draw) -> Iterator[Shape]:
             yield replace(shape, overload=load > 1)
 
 
-def _commands(draw: Draw) -> Iterator[Shape]:
+def _commands(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("16 workers, 500 ms", slots=16, ms=500, load=2, patience=4, law=by.exponential,
              mix=by.ONE_CLASS, exact=True, command=True, until_us=60 * SECOND_US)  # fmt: skip
@@ -156,7 +156,7 @@ def _commands(draw: Draw) -> Iterator[Shape]:
              mix=by.ONE_CLASS, exact=True, command=True, until_us=5 * SECOND_US)  # fmt: skip
 
 
-def _limits(draw: Draw) -> Iterator[Shape]:
+def _limits(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("patience of 0.5 x", load=2, patience=0.5, limit="patience below 1.6 x the work")
     yield at("patience of 1.3 x", load=2, patience=1.3, limit="patience below 1.6 x the work")

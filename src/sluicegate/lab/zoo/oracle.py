@@ -20,12 +20,12 @@ from typing import Final
 
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.zoo.outcome import SERVED, Record
-from sluicegate.lab.zoo.shape import Ask, Shape
+from sluicegate.lab.zoo.shape import ZooRequest, ZooShape
 
 ENOUGH: Final = 0.999
 
 
-def play_oracle(shape: Shape, load: Sequence[Ask]) -> Record:
+def play_oracle(shape: ZooShape, load: Sequence[ZooRequest]) -> Record:
     """Play the load with the oracle."""
     record = _play(shape, load, classes=False)
     if record.fate.count(SERVED) >= ENOUGH * len(load):
@@ -33,9 +33,9 @@ def play_oracle(shape: Shape, load: Sequence[Ask]) -> Record:
     return _play(shape, load, classes=True)
 
 
-def _play(shape: Shape, load: Sequence[Ask], *, classes: bool) -> Record:
+def _play(shape: ZooShape, load: Sequence[ZooRequest], *, classes: bool) -> Record:
     record = Record(shape, load)
-    by_resource: defaultdict[int, list[Ask]] = defaultdict(list)
+    by_resource: defaultdict[int, list[ZooRequest]] = defaultdict(list)
     for ask in load:
         by_resource[shape.resource_of(ask.shard)].append(ask)
     for resource, asks in by_resource.items():
@@ -49,18 +49,18 @@ def _play(shape: Shape, load: Sequence[Ask], *, classes: bool) -> Record:
     return record
 
 
-def _servers(shape: Shape) -> float:
+def _servers(shape: ZooShape) -> float:
     if shape.in_loop:
         return 1
     return min(shape.slots or inf, int(shape.cores) or inf)
 
 
 def _ends(
-    shape: Shape, asks: list[Ask], profile: SpeedProfile, classes: bool
-) -> Iterator[tuple[Ask, int]]:
+    shape: ZooShape, asks: list[ZooRequest], profile: SpeedProfile, classes: bool
+) -> Iterator[tuple[ZooRequest, int]]:
     """Yield each request that is served, and when its work ends."""
     idle = _servers(shape)
-    waiting: list[tuple[int, float, int, Ask]] = []
+    waiting: list[tuple[int, float, int, ZooRequest]] = []
     arrivals = sorted((ask.at_us + shape.traffic[ask.kind].upload_us, ask) for ask in asks)
     ends: list[int] = []
     at = 0

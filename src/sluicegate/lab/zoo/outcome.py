@@ -1,8 +1,8 @@
-"""Outcome: what became of the requests of a run, in tenths of a second.
+"""Outcome: the fate of the requests of a run, in tenths of a second.
 
 Requests count at their arrival. Work counts twice: at the arrival of its request, and at its end.
-Under overload only the latter compares: who serves the oldest first would gain by the former, and
-who refuses early would lose what others serve after the last arrival.
+Under overload only the latter is fair: by arrival, a candidate that serves the oldest first would
+gain, and a candidate that rejects early would lose the work that others do after the last arrival.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.zoo.shape import DEADLINE, Ask, Shape
+from sluicegate.lab.zoo.shape import DEADLINE, ZooRequest, ZooShape
 
 BUCKET_US: Final = 100_000
 END_US: Final = 1 << 60
@@ -23,42 +23,42 @@ OPEN, SERVED, LATE, REFUSED, LEFT = range(5)
 
 @final
 class Record:
-    """What became of each request, as the run goes on."""
+    """The fate of each request, as the run continues."""
 
-    def __init__(self, shape: Shape, load: Sequence[Ask]) -> None:
+    def __init__(self, shape: ZooShape, load: Sequence[ZooRequest]) -> None:
         self.shape = shape
         self.load = load
         self.fate = [OPEN] * len(load)
         self.first_us = [0] * len(load)  # of the answer or the refusal
-        self.begun = [False] * len(load)  # the resource, or the application, was asked
+        self.begun = [False] * len(load)  # it reached the resource or the application
         self.health_us: list[int] = []
 
-    def answer(self, ask: Ask, at_us: int) -> None:
+    def answer(self, ask: ZooRequest, at_us: int) -> None:
         """Note the first byte of an answer."""
         if self.fate[ask.number] == OPEN and not self.first_us[ask.number]:
             self.first_us[ask.number] = at_us
 
-    def end(self, ask: Ask) -> None:
+    def end(self, ask: ZooRequest) -> None:
         """Note the last byte of an answer."""
         if self.fate[ask.number] == OPEN:
             took_us = self.first_us[ask.number] - ask.at_us
             in_time = took_us <= self.shape.traffic[ask.kind].patience_of()
             self.fate[ask.number] = SERVED if in_time else LATE
 
-    def refuse(self, ask: Ask, at_us: int) -> None:
+    def refuse(self, ask: ZooRequest, at_us: int) -> None:
         """Note a refusal; of a request that was in service it is a late answer."""
         if self.fate[ask.number] == OPEN:
             self.fate[ask.number] = LATE if self.begun[ask.number] else REFUSED
             self.first_us[ask.number] = at_us
 
-    def leave(self, ask: Ask) -> bool:
+    def leave(self, ask: ZooRequest) -> bool:
         """Note that the caller has hung up; return whether it had no answer yet."""
         waits = self.fate[ask.number] == OPEN and not self.first_us[ask.number]
         if waits:
             self.fate[ask.number] = LEFT
         return waits
 
-    def has_left(self, ask: Ask) -> bool:
+    def has_left(self, ask: ZooRequest) -> bool:
         """Return whether the caller has hung up."""
         return self.fate[ask.number] == LEFT
 
@@ -70,9 +70,9 @@ class Record:
         work_us = sorted(ask.work_us for ask in self.load if ask.kind == kind)
         return quantile(work_us, 0.25) if work_us else 0.0
 
-    def outcome(self) -> Outcome:
-        """Sum it up."""
-        found = Outcome(self.shape.until_us // BUCKET_US + 1)
+    def outcome(self) -> ShapeOutcome:
+        """Return the sums."""
+        found = ShapeOutcome(self.shape.until_us // BUCKET_US + 1)
         waits_us, late_us, untold_us = [], [], []
         least_us = [self._least_us(number) for number in range(len(self.shape.traffic))]
         refused = silent = 0
@@ -82,19 +82,20 @@ class Record:
             slow = ask.shard == self.shape.slow_shard
             found.count(ask, kind.criticality, slow, self.first_us[ask.number] if served else 0)
             took_us = self.first_us[ask.number] - ask.at_us
+            told = kind.tells == DEADLINE and kind.patience_us > 0
+            inevitable_us = max(kind.patience_us - least_us[ask.kind], 0)
             if served:
                 waits_us.append(took_us)
             elif fate == REFUSED:
                 refused += 1
-                if kind.tells == DEADLINE and kind.patience_us:
-                    inevitable_us = max(kind.patience_us - least_us[ask.kind], 0)
+                if told:
                     late_us.append(max(took_us - inevitable_us, 0))
                 elif kind.patience_us:
                     untold_us.append(took_us / kind.patience_us)
             elif not self.begun[ask.number]:
                 silent += 1
-                if fate == OPEN and kind.tells == DEADLINE and kind.patience_us:
-                    late_us.append(self.shape.span_us - ask.at_us)
+                if fate == OPEN and told:
+                    late_us.append(max(self.shape.span_us - ask.at_us - inevitable_us, 0))
         found.p99_us = quantile(waits_us, 0.99)
         found.refusal_late_us = quantile(late_us, 0.99) if late_us else 0.0
         found.refusal_patience = quantile(untold_us, 0.99) if untold_us else 0.0
@@ -105,19 +106,19 @@ class Record:
 
 @final
 @dataclass(slots=True)
-class Outcome:
+class ShapeOutcome:
     """The sums of a run; a list has an entry for each tenth of a second."""
 
     buckets: int
     offered_us: list[int] = field(default_factory=list)  # work
-    useful_us: list[int] = field(default_factory=list)  # of what was answered in time, by arrival
+    useful_us: list[int] = field(default_factory=list)  # of answers in time, by arrival
     done_us: list[int] = field(default_factory=list)  # the same, by its end
     slow_us: list[int] = field(default_factory=list)  # the same of the slow shard
     offered: dict[str, list[int]] = field(default_factory=dict)  # requests, by class
     served: dict[str, list[int]] = field(default_factory=dict)
     p99_us: float = inf
     refused: int = 0
-    silent: int = 0  # unserved, and never told
+    silent: int = 0  # unserved, and never rejected
     refusal_late_us: float = 0.0  # p99, after the instant at which the refusal was inevitable
     refusal_patience: float = 0.0  # p99, as a share of the patience of callers that told none
     health_us: int = 0
@@ -127,7 +128,7 @@ class Outcome:
             [0] * self.buckets for _ in range(4)
         )
 
-    def count(self, ask: Ask, of: Criticality, slow: bool, done_at_us: int) -> None:
+    def count(self, ask: ZooRequest, of: Criticality, slow: bool, done_at_us: int) -> None:
         """Count one request, done then or 0; those of the slow shard also as their own class."""
         bucket, served = ask.at_us // BUCKET_US, done_at_us > 0
         self.offered_us[bucket] += ask.work_us

@@ -12,10 +12,10 @@ from sluicegate.lab.random_source import derive_seed
 from sluicegate.lab.zoo.engine import play_engine
 from sluicegate.lab.zoo.engines import engines
 from sluicegate.lab.zoo.oracle import play_oracle
-from sluicegate.lab.zoo.outcome import Outcome
+from sluicegate.lab.zoo.outcome import Record, ShapeOutcome
 from sluicegate.lab.zoo.service import play_service
 from sluicegate.lab.zoo.services import services
-from sluicegate.lab.zoo.shape import SERVICE, Shape, draw_load
+from sluicegate.lab.zoo.shape import SERVICE, ZooRequest, ZooShape, draw_load
 from sluicegate.lab.zoo.simple import SIMPLE, play_simple
 
 KNOWN: Final = "known"
@@ -25,7 +25,7 @@ PRODUCT: Final = (KNOWN, FOUND)  # the product, with its limit given or found
 CANDIDATES: Final = (*PRODUCT, *SIMPLE, ORACLE)
 
 
-class Change(NamedTuple):
+class ConstantChange(NamedTuple):
     """A constant, and the value it has in a run."""
 
     module: str
@@ -34,23 +34,23 @@ class Change(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What one process plays at a time: a shape with some candidates."""
+    """One unit of work for a process: a shape with some candidates."""
 
     seed: int
-    shape: Shape
+    shape: ZooShape
     candidates: tuple[str, ...]
-    change: Change | None = None
+    change: ConstantChange | None = None
 
 
-Outcomes = dict[str, Outcome]
+Outcomes = dict[str, ShapeOutcome]
 
 
-def all_shapes(seed: int) -> list[Shape]:
+def all_shapes(seed: int) -> list[ZooShape]:
     """Return all shapes of a seed."""
     return services(seed) + engines(seed)
 
 
-def choose(shapes: Sequence[Shape], names: str) -> list[Shape]:
+def choose(shapes: Sequence[ZooShape], names: str) -> list[ZooShape]:
     """Return the shapes that contain one of the names, separated by semicolons; all for ""."""
     wanted = [name.strip() for name in names.split(";") if name.strip()]
     found = [one for one in shapes if not wanted or any(name in key_of(one) for name in wanted)]
@@ -59,7 +59,7 @@ def choose(shapes: Sequence[Shape], names: str) -> list[Shape]:
     return found
 
 
-def key_of(shape: Shape) -> str:
+def key_of(shape: ZooShape) -> str:
     """Return the name of a shape with its family."""
     return f"{shape.family}: {shape.name}"
 
@@ -75,15 +75,21 @@ def play(one: Play) -> Outcomes:
     for name in one.candidates:
         if name == KNOWN and not shape.known:
             continue
-        if name == ORACLE:
-            record = play_oracle(shape, load)
-        elif name in PRODUCT:
-            play_product = play_service if shape.family == SERVICE else play_engine
-            record = play_product(shape, load, seed, known=name == KNOWN)
-        else:
-            record = play_simple(shape, load, SIMPLE[name], seed)
-        found[name] = record.outcome()
+        try:
+            found[name] = _record(shape, load, seed, name).outcome()
+        except Exception as error:
+            error.add_note(f"in the shape {key_of(shape)!r} of seed {one.seed}, played by {name}")
+            raise
     return found
+
+
+def _record(shape: ZooShape, load: Sequence[ZooRequest], seed: int, name: str) -> Record:
+    if name == ORACLE:
+        return play_oracle(shape, load)
+    if name not in PRODUCT:
+        return play_simple(shape, load, SIMPLE[name], seed)
+    play_product = play_service if shape.family == SERVICE else play_engine
+    return play_product(shape, load, seed, known=name == KNOWN)
 
 
 def play_all(plays: Iterable[Play], jobs: int) -> Iterator[Outcomes]:
@@ -95,7 +101,7 @@ def play_all(plays: Iterable[Play], jobs: int) -> Iterator[Outcomes]:
         yield from pool.map(play, plays)
 
 
-def _changed(one: Play, change: Change) -> Outcomes:
+def _changed(one: Play, change: ConstantChange) -> Outcomes:
     """Play with a constant of another value."""
     module = import_module(change.module)
     before = getattr(module, change.attribute)

@@ -8,12 +8,12 @@ from typing import Final
 from sluicegate.lab.virtual_loop import VirtualLoop
 from sluicegate.lab.world import World
 from sluicegate.lab.zoo.resource import Resource
-from sluicegate.lab.zoo.shape import Shape
+from sluicegate.lab.zoo.shape import ZooShape
 
 LOOP_IO_US: Final = 5_000  # what a handler that works in the loop awaits half way
 
 
-def make_resources(world: World, shape: Shape) -> list[Resource]:
+def make_resources(world: World, shape: ZooShape) -> list[Resource]:
     """Return the sets of slots of a shape."""
     return [
         Resource(world, shape.slots, shape.cores, shape.speeds(number))
@@ -28,7 +28,7 @@ def burn(us: int) -> None:
     loop.elapsed_us += us
 
 
-def starve(world: World, shape: Shape) -> None:
+def starve(world: World, shape: ZooShape) -> None:
     """Stop the process now and then, as one that gets no processor."""
     every_us, late_us = shape.starved
     if not every_us:

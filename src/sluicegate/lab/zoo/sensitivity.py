@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.zoo.bars import judge, judge_all
-from sluicegate.lab.zoo.play import PRODUCT, Change, Outcomes, Play, key_of
+from sluicegate.lab.zoo.play import PRODUCT, ConstantChange, Outcomes, Play, key_of
 
 CONSTANTS: Final = "sluicegate.policies.admission.constants"
 FACTORS: Final = (0.5, 2.0)
@@ -25,7 +25,7 @@ class Tuned(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name in the table."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Tuned(Protocol):
         ...
 
 
-class Row(NamedTuple):
+class SensitivityRow(NamedTuple):
     """One constant at another value: the bars that it loses, and whether anything changed."""
 
     name: str
@@ -62,8 +62,8 @@ def compare(
     played: Sequence[Outcomes],
     play_all: Callable[[Sequence[Play]], list[Outcomes]],
     constants: Sequence[Tuned] | None = None,
-) -> list[Row]:
-    """Play again with each constant halved and doubled, and say which bars that loses."""
+) -> list[SensitivityRow]:
+    """Play again with each constant halved and doubled, and return the bars that this loses."""
     before = _missed(plays, played)
     rows = []
     for one in registered() if constants is None else constants:
@@ -76,7 +76,7 @@ def compare(
         for other in dict.fromkeys(_scaled(value, factor) for factor in FACTORS):
             if other == value:
                 continue
-            change = Change(one.module, one.attribute, other)
+            change = ConstantChange(one.module, one.attribute, other)
             again = [play._replace(candidates=_product(play), change=change) for play in plays]
             found = play_all(again)
             merged = [{**old, **new} for old, new in zip(played, found, strict=True)]
@@ -85,11 +85,11 @@ def compare(
                 for old, new in zip(played, found, strict=True)
             )
             lost = sorted(_missed(plays, merged) - before)
-            rows.append(Row(one.name, value, other, changed, tuple(lost)))
+            rows.append(SensitivityRow(one.name, value, other, changed, tuple(lost)))
     return rows
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def lines(rows: Sequence[SensitivityRow]) -> list[str]:
     """Return the table."""
     body = [
         (

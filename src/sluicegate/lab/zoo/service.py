@@ -1,8 +1,8 @@
 """Service: a shape played through `protect(app)`, the ASGI composition that ships.
 
 `app` does what the shape says: it reads the upload, awaits the resource, sends the first byte,
-streams, ends the answer, works on in the background. Clients send their deadline, or disconnect, as
-servers tell: `receive` returns `http.disconnect`, and what is sent after that goes nowhere.
+streams, ends the answer, works on in the background. Clients send their deadline, or they
+disconnect: `receive` then returns `http.disconnect`, and later messages are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS
 from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import LOOP_IO_US, burn, make_resources, starve
-from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, Ask, Shape, Traffic
+from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, ShapeTraffic, ZooRequest, ZooShape
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
@@ -28,7 +28,7 @@ _CHUNKS: Final = 4  # of an upload or a stream
 _GIL_US: Final = 5_000  # what each thread keeps the interpreter, while the loop waits for it
 
 
-def settings_of(shape: Shape, known: bool) -> Resilience:
+def settings_of(shape: ZooShape, known: bool) -> Resilience:
     """Return the settings of a service: the defaults, and its slots where they are known."""
     callers = {
         _caller(kind, number): kind.criticality
@@ -42,7 +42,7 @@ def settings_of(shape: Shape, known: bool) -> Resilience:
 
 
 def play_service(
-    shape: Shape, load: Sequence[Ask], seed: int, *, known: bool, protected: bool = True
+    shape: ZooShape, load: Sequence[ZooRequest], seed: int, *, known: bool, protected: bool = True
 ) -> Record:
     """Play the load on the application, protected or bare."""
     record = Record(shape, load)
@@ -69,7 +69,7 @@ def play_service(
 
 @final
 class _Service:
-    """The application, and those who call it."""
+    """The application, and its clients."""
 
     def __init__(self, world: World, record: Record) -> None:
         self._world = world
@@ -77,7 +77,7 @@ class _Service:
         self._shape = record.shape
         self._resources = make_resources(world, record.shape)
 
-    def arrive(self, ask: Ask, app: App) -> None:
+    def arrive(self, ask: ZooRequest, app: App) -> None:
         """Begin a request."""
         kind = self._shape.traffic[ask.kind]
         client = _Client(self._world, self._record, ask)
@@ -107,7 +107,7 @@ class _Service:
                 await self._world.sleep_us(_GIL_US * sum(one.busy for one in self._resources))
             await _respond(send)
             return
-        ask: Ask = scope["ask"]
+        ask: ZooRequest = scope["ask"]
         kind = self._shape.traffic[ask.kind]
         self._record.begun[ask.number] = True
         if kind.socket:
@@ -129,7 +129,7 @@ class _Service:
         if kind.background_us:
             await self._world.sleep_us(kind.background_us)
 
-    async def _work(self, ask: Ask) -> None:
+    async def _work(self, ask: ZooRequest) -> None:
         if self._shape.in_loop:
             burn(ask.work_us // 2)
             await self._world.sleep_us(LOOP_IO_US)
@@ -151,7 +151,7 @@ class _Client:
 
     __slots__ = ("_ask", "_gone", "_kind", "_parts", "_record", "_status", "_world")
 
-    def __init__(self, world: World, record: Record, ask: Ask) -> None:
+    def __init__(self, world: World, record: Record, ask: ZooRequest) -> None:
         self._world = world
         self._record = record
         self._ask = ask
@@ -214,7 +214,7 @@ async def _respond(send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def _scope(ask: Ask, kind: Traffic) -> dict[str, Any]:
+def _scope(ask: ZooRequest, kind: ShapeTraffic) -> dict[str, Any]:
     headers = [(CRITICALITY, kind.criticality.name.lower().replace("_", "-").encode())]
     if kind.tells == DEADLINE and kind.patience_us:
         headers.append((DEADLINE_MS, str(kind.patience_us // 1_000).encode()))
@@ -230,5 +230,5 @@ def _scope(ask: Ask, kind: Traffic) -> dict[str, Any]:
     }
 
 
-def _caller(kind: Traffic, number: int) -> str:
+def _caller(kind: ShapeTraffic, number: int) -> str:
     return f"{kind.name}-{kind.criticality.name}-{number}"

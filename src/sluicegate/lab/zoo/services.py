@@ -8,23 +8,23 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.durations import Constant, Lognormal
 from sluicegate.lab.zoo import draw as by
 from sluicegate.lab.zoo.draw import Draw, slowed, with_traffic
-from sluicegate.lab.zoo.shape import HANGUP, HIDDEN, SECOND_US, SERVICE, Shape
+from sluicegate.lab.zoo.shape import HANGUP, HIDDEN, SECOND_US, SERVICE, ZooShape
 
 _MS = 1_000
 
 
-def services(seed: int) -> list[Shape]:
+def services(seed: int) -> list[ZooShape]:
     """Return the shapes of a seed."""
     draw = Draw(seed, SERVICE)
     return [*_ordinary(draw), *_carried(draw), *_overloaded(draw), *_commands(draw), *_limits(draw)]
 
 
-def _ordinary(draw: Draw) -> Iterator[Shape]:
-    def at(name: str, ms: float, per_s: float, **fields: object) -> Shape:
+def _ordinary(draw: Draw) -> Iterator[ZooShape]:
+    def at(name: str, ms: float, per_s: float, **fields: object) -> ZooShape:
         work = Constant(round(draw.around(f"{name}/ms", ms) * _MS))
         return draw.plain(name, per_s=per_s, work=work, ordinary=True, **fields)
 
-    def llm(name: str, seconds: float, per_s: float, **fields: object) -> Shape:
+    def llm(name: str, seconds: float, per_s: float, **fields: object) -> ZooShape:
         work = Lognormal(draw.around(f"{name}/s", seconds) * SECOND_US, 0.5)
         return draw.plain(name, per_s=per_s, work=work, ordinary=True, **fields)
 
@@ -44,7 +44,7 @@ def _ordinary(draw: Draw) -> Iterator[Shape]:
     yield llm("llm 10 s, deadline", 10, 5, drain_us=200 * SECOND_US, patience_us=120 * SECOND_US)
 
 
-def _carried(draw: Draw) -> Iterator[Shape]:
+def _carried(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("threads", slots=8, cores=1, gil=True, known=2, ms=15, load=0.6, patience=40)
     yield at("cpu in the loop", slots=1, in_loop=True, known=0, ms=10, load=0.55, patience=50)
@@ -71,7 +71,7 @@ def _carried(draw: Draw) -> Iterator[Shape]:
     )
 
 
-def _overloaded(draw: Draw) -> Iterator[Shape]:
+def _overloaded(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("2x, 500 ms", slots=16, ms=500, load=2, patience=4.5, until_us=40 * SECOND_US)
     yield at("1.3x", load=1.3, patience=20)
@@ -111,7 +111,7 @@ def _overloaded(draw: Draw) -> Iterator[Shape]:
     )
 
 
-def _commands(draw: Draw) -> Iterator[Shape]:
+def _commands(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     every = {Criticality.CRITICAL: 1.0}
     yield at("8 workers, on/off", ms=10, load=0.25, arrivals=by.on_off(300, 4_000), patience=200,
@@ -123,7 +123,7 @@ def _commands(draw: Draw) -> Iterator[Shape]:
              law=by.exponential, exact=True, command=True, until_us=15 * SECOND_US)  # fmt: skip
 
 
-def _limits(draw: Draw) -> Iterator[Shape]:
+def _limits(draw: Draw) -> Iterator[ZooShape]:
     at = draw.station
     yield at("patience of 0.5 x", load=2, patience=0.5, limit="patience below 1.6 x the work")
     yield at("patience of 1.3 x", load=2, patience=1.3, limit="patience below 1.6 x the work")

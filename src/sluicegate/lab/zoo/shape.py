@@ -20,7 +20,7 @@ from sluicegate.lab.random_source import RandomSource
 SECOND_US: Final = 1_000_000
 SERVICE: Final = "service"
 ENGINE: Final = "engine"
-# What the product can know of a caller's patience.
+# How the product can learn a caller's patience.
 DEADLINE: Final = "deadline"  # sent with the request
 HANGUP: Final = "hangup"  # the caller disconnects
 HIDDEN: Final = "hidden"  # neither
@@ -45,7 +45,7 @@ class Incident(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class ShapeTraffic:
     """One kind of request; `share` is its part of all arrivals.
 
     `work` is done by the resource before the first byte. The upload comes before it, the stream and
@@ -56,7 +56,7 @@ class Traffic:
     share: float = 1.0
     name: str = "work"
     criticality: Criticality = Criticality.DEGRADED
-    patience_us: int = 0  # 0: without end
+    patience_us: int = 0  # 0: unlimited
     tells: str = DEADLINE
     callers: int = 4
     shard: int = -1  # -1: any
@@ -74,18 +74,18 @@ class Traffic:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ZooShape:
     """One service or engine.
 
     `slots` serve at a time in each shard (0: any number), with the power of `cores` (0: of as many
     as are busy). With `in_loop` the event loop of the service does the work. `known` is the limit
-    that an operator would set for each shard; 0 if there is none to set.
+    that an operator would set for each shard; 0 without such a limit.
     """
 
     name: str
     family: str
     arrivals: Arrivals
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[ShapeTraffic, ...]
     slots: int = 0
     cores: float = 0
     in_loop: bool = False
@@ -95,7 +95,7 @@ class Shape:
     dispatchers: int = 1
     incidents: tuple[Incident, ...] = ()
     starved: tuple[int, int] = (0, 0)  # how often the process is stopped, and for how long
-    quota: float = 0  # of each caller, as a multiple of what it needs; 0: never met
+    quota: float = 0  # of each caller, as a multiple of its need; 0: unlimited
     known: int = 0
     overload: bool = False
     onset_us: int = 0
@@ -130,14 +130,14 @@ class Shape:
         return sorted(changes.items())
 
     def restored_us(self) -> int:
-        """Return when the last incident ends within the run; 0 if there is none."""
+        """Return when the last incident ends within the run; 0 without incidents."""
         ends = [one.to_us for one in self.incidents]
         ends += [one.to_us for kind in self.traffic for one in kind.cold]
         ends = [end for end in ends if end <= self.until_us - 4 * SECOND_US]
         return max(ends, default=0)
 
 
-class Ask(NamedTuple):
+class ZooRequest(NamedTuple):
     """One request."""
 
     number: int
@@ -149,7 +149,7 @@ class Ask(NamedTuple):
     dispatcher: int
 
 
-def draw_load(shape: Shape, seed: int) -> list[Ask]:
+def draw_load(shape: ZooShape, seed: int) -> list[ZooRequest]:
     """Return the requests of a run, in order of arrival."""
     dice = RandomSource(seed)
     samplers = [
@@ -158,7 +158,7 @@ def draw_load(shape: Shape, seed: int) -> list[Ask]:
     total = sum(kind.share for kind in shape.traffic)
     pick, who, where = dice.of("kinds").draw, dice.of("callers").draw, dice.of("shards").draw
     through = dice.of("dispatchers").draw
-    asks: list[Ask] = []
+    asks: list[ZooRequest] = []
     for at_us in shape.arrivals.instants_us(dice.of("arrivals")):
         if at_us >= shape.until_us:
             break
@@ -173,7 +173,7 @@ def draw_load(shape: Shape, seed: int) -> list[Ask]:
                 work_us *= cold.times
         shard = kind.shard if kind.shard >= 0 else int(where() * shape.shards)
         caller, dispatcher = int(who() * kind.callers), int(through() * shape.dispatchers)
-        asks.append(Ask(len(asks), at_us, number, caller, round(work_us), shard, dispatcher))
+        asks.append(ZooRequest(len(asks), at_us, number, caller, round(work_us), shard, dispatcher))
     return asks
 
 

@@ -7,10 +7,10 @@ from math import isfinite
 from typing import Any, Final
 
 from sluicegate.command_line.text import table
-from sluicegate.lab.zoo.bars import CRITICAL, Bar, Finding, Judged, useful
+from sluicegate.lab.zoo.bars import CRITICAL, BarFinding, Judged, ZooBar, useful
 from sluicegate.lab.zoo.outcome import total
 from sluicegate.lab.zoo.play import ORACLE, PRODUCT, key_of
-from sluicegate.lab.zoo.shape import HANGUP, Shape
+from sluicegate.lab.zoo.shape import HANGUP, ZooShape
 
 HEAD: Final = (
     "shape",
@@ -38,7 +38,7 @@ def limit_rows(judged: Sequence[Judged]) -> list[str]:
     return table((*HEAD[:-1], "reason"), rows) if rows else []
 
 
-def bar_rows(bars: Sequence[Bar]) -> list[str]:
+def bar_rows(bars: Sequence[ZooBar]) -> list[str]:
     """Return the bars over all shapes."""
     rows = [
         (
@@ -54,8 +54,8 @@ def bar_rows(bars: Sequence[Bar]) -> list[str]:
     return table(("bar", "limit", "target", "worst", "met", "worst in"), rows)
 
 
-def summary(judged: Sequence[Judged], bars: Sequence[Bar]) -> list[str]:
-    """Return how many rows and bars are met, and how many callers that hang up are told."""
+def summary(judged: Sequence[Judged], bars: Sequence[ZooBar]) -> list[str]:
+    """Return how many rows and bars are met, and the share of early rejections."""
     counted = [one for one in judged if not one.shape.limit]
     rows = sum(not one.missed() for one in counted)
     met = sum(one.met == one.shapes for one in bars)
@@ -65,11 +65,13 @@ def summary(judged: Sequence[Judged], bars: Sequence[Bar]) -> list[str]:
         told, silent = sum(one.refused for one in waits), sum(one.silent for one in waits)
         if told + silent:
             share = told / (told + silent)
-            lines.append(f"{share:.0%} of unserved callers are told before they hang up ({mode})")
+            lines.append(
+                f"{share:.0%} of unserved callers that hang up are rejected before ({mode})"
+            )
     return lines
 
 
-def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[str, Any]:
+def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[ZooBar]) -> dict[str, Any]:
     """Return everything that was found."""
     return {
         "seed": seed,
@@ -106,13 +108,13 @@ def as_json(seed: int, judged: Sequence[Judged], bars: Sequence[Bar]) -> dict[st
 
 
 def share_of(judged: Judged, name: str) -> float:
-    """Return the work that a candidate did in time, as a share of what was offered."""
+    """Return the work that a candidate did in time, as a share of the offered work."""
     window_us, found = judged.window_us, judged.outcomes[name]
     offered = total(found.offered_us, *window_us)
     return useful(judged.shape, found, window_us) / offered if offered else 1.0
 
 
-def _hangs_up(shape: Shape) -> bool:
+def _hangs_up(shape: ZooShape) -> bool:
     return any(kind.tells == HANGUP and kind.patience_us for kind in shape.traffic)
 
 
@@ -141,7 +143,7 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"
 
 
-def _bar(one: Finding) -> dict[str, Any]:
+def _bar(one: BarFinding) -> dict[str, Any]:
     return {
         "bar": one.bar,
         "value": _finite(one.value),
