@@ -38,19 +38,23 @@ def play(
     """
     random, found = Random(3), FoundLimit()
     free_us = [0] * slots  # when each slot is free
-    flying: list[tuple[int, int, int, int, int]] = []  # end, arrived, sent, inflight, number
+    # End, arrived, sent, in flight, number, window.
+    flying: list[tuple[int, int, int, int, int, int]] = []
     waiting: list[int] = []
     played = Played([], 0, 0)
     good = sent = inflight = number = 0
     now_us = next_us = 0
     while next_us < span_s * SECOND_US or flying:
         if flying and (flying[0][0] <= next_us or next_us >= span_s * SECOND_US):
-            now_us, arrived_us, sent_us, beside, _ = heappop(flying)
+            now_us, arrived_us, sent_us, beside, _, window = heappop(flying)
             inflight -= 1
             late = now_us - arrived_us > patience_us
             good += not late
             known_us = patience_us if told else 0
-            found.record(sent_us, now_us, beside, known_us, late and told, bool(waiting))
+            took_us = now_us - sent_us
+            found.record(
+                window, took_us, now_us, beside, known_us, work_us, late and told, bool(waiting)
+            )
             if late and not told:
                 found.record_hung_up(patience_us)
             played.limits.append(found.limit)
@@ -69,7 +73,7 @@ def play(
             inflight += 1
             sent += 1
             number += 1
-            heappush(flying, (free_us[slot], arrived_us, now_us, inflight, number))
+            heappush(flying, (free_us[slot], arrived_us, now_us, inflight, number, found.send()))
     return played._replace(good=good, sent=sent)
 
 
@@ -108,5 +112,6 @@ def test_slow_work_that_fewer_in_flight_do_not_shorten_has_no_lasting_limit() ->
 def test_without_patience_there_is_never_a_limit() -> None:
     found = FoundLimit()
     for number in range(1_000):
-        assert not found.record(number * 1_000, number * 2_000, number, 0, False, True)
+        window = found.send()
+        found.record(window, number * 1_000, number * 2_000, number, 0, 1_000.0, False, True)
     assert found.limit == LIMIT_MAX
