@@ -234,6 +234,10 @@ def test_late_loop_starts_requests_in_order_of_class() -> None:
 
         settings = Resilience(callers={"shop": Criticality.CRITICAL})
         app = protected(world, blocks, settings, caller=lambda scope: "shop")
+        for _ in range(8):
+            assert (await ask(world, app, "/learned")).served
+        await world.sleep_us(int(2e6))  # until the loop counts as on time
+        order.clear()
         claim = (b"x-sluicegate-criticality", b"critical")
         bulk = (b"x-sluicegate-criticality", b"bulk")
         asks: list[Coroutine[Any, Any, Answer]] = [
