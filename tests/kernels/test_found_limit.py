@@ -15,7 +15,7 @@ SECOND_US = 1_000_000
 
 
 class Played(NamedTuple):
-    """What a run brought."""
+    """The result of a run."""
 
     limits: list[int]  # at each end
     good: int  # ended in time
@@ -34,7 +34,7 @@ def play(
 ) -> Played:
     """Serve arrivals by `slots` in arrival order, behind a queue that serves the newest first.
 
-    `load(at_s)` is the rate over what the slots can do. What waits longer than the patience leaves.
+    `load(at_s)` is the rate over what the slots can do. A request that waits too long leaves.
     """
     random, found = Random(3), FoundLimit()
     free_us = [0] * slots  # when each slot is free

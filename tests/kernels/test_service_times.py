@@ -1,4 +1,4 @@
-"""Service times: quantiles against sorted samples, and what is expected of the next unit."""
+"""Service times: quantiles against sorted samples, and the least time of the next unit."""
 
 from __future__ import annotations
 
