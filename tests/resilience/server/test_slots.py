@@ -261,7 +261,8 @@ def test_uncontended_request_takes_at_most_45_python_calls() -> None:
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal ours
-        ours += event == "call" and "/tests/" not in frame.f_code.co_filename
+        name = frame.f_code.co_filename
+        ours += event == "call" and "/tests/" not in name and "/testing/" not in name
 
     async def page(scope: Any, receive: Any, send: Any) -> None:
         await reply(send)
@@ -290,7 +291,8 @@ def test_uncontended_request_takes_at_most_45_python_calls() -> None:
         return counts
 
     counts = sorted(asyncio.run(main()))
-    assert counts[len(counts) // 2] <= 45
+    clock_reads = 2  # of a real clock, one call each
+    assert counts[len(counts) // 2] + clock_reads <= 45
 
 
 def test_requests_in_flight_share_one_timer_that_rests_when_idle() -> None:
