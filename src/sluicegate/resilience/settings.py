@@ -91,8 +91,8 @@ class Resilience:
     most `queue_bytes` of memory. `callers` names the highest class that each may claim. `degrade`
     names parts of answers, and the level of overload from which on each is left out; `rulebook` may
     overrule it, if `resilience/rulebook.py` follows it. With `hold_streams` a response that streams
-    holds its slot until its last byte, and not only until its first. `retry` is what the overload
-    mark says of retries.
+    holds its slot until its last byte, and not only until its first. `retry` allows retries in the
+    overload mark.
     """
 
     slots: int = ranged(0, 0, SLOTS_MAX)
@@ -137,7 +137,7 @@ class Resilience:
 
 
 _NO_NEED: Final = "delete it; the queue needs no setting for it"
-# Settings of earlier versions, and what takes their place.
+# Settings of earlier versions, and their remedies.
 _REMOVED: Final[Mapping[str, str]] = {
     "queue": "give slots, queue_length and queue_bytes instead of the table [queue]",
     "heavy_queue": "delete it; callers share one queue by the time that their work takes",

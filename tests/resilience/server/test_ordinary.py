@@ -1,4 +1,4 @@
-"""Ordinary services at defaults: `protect` never serves less of what they can carry."""
+"""Ordinary services at defaults: `protect` serves as much as they do without it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
     handle: Handler
     per_s: float
-    patience_s: float = 0.0  # 0: they wait however long it takes
+    patience_s: float = 0.0  # 0: unlimited
     told: bool = False
     body: tuple[bytes, ...] = (b"",)
 
@@ -114,7 +114,7 @@ def test_ordinary_service_at_defaults_loses_nothing(name: str) -> None:
 
 
 def workers_of(count: int, work_s: float) -> Handler:
-    """Return a handler that needs one of so many workers; more wait in line inside the service."""
+    """Return a handler that needs one of `count` workers, with an unbounded queue for them."""
     free: dict[World, asyncio.Semaphore] = {}
 
     async def handle(world: World, receive: Any, send: Any) -> None:

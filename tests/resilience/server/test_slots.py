@@ -16,7 +16,9 @@ from sluicegate.resilience.server import asgi, inbox
 from sluicegate.resilience.server.asgi import ProtectedApp
 from sluicegate.resilience.server.inbox import READ_BYTES
 from sluicegate.resilience.server.loop_lag import BEAT_US, LATE_US
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
+from sluicegate.testing import HandClock
 from tests.resilience.server.virtual_client import Answer, ask, protected, reply
 
 MS = 1_000
@@ -207,7 +209,7 @@ def test_disconnect_after_response_is_no_hang_up() -> None:
 
 
 def test_application_that_listens_for_disconnects_hears_them() -> None:
-    """As event streams do; what was read ahead comes first, and nothing is lost."""
+    """As event streams do; messages that were read ahead are received first."""
     heard: list[str] = []
 
     async def listens(scope: Any, receive: Any, send: Any) -> None:
@@ -234,6 +236,10 @@ def test_late_loop_starts_requests_in_order_of_class() -> None:
 
         settings = Resilience(callers={"shop": Criticality.CRITICAL})
         app = protected(world, blocks, settings, caller=lambda scope: "shop")
+        for _ in range(8):
+            assert (await ask(world, app, "/learned")).served
+        await world.sleep_us(int(2e6))  # until the loop counts as on time
+        order.clear()
         claim = (b"x-sluicegate-criticality", b"critical")
         bulk = (b"x-sluicegate-criticality", b"bulk")
         asks: list[Coroutine[Any, Any, Answer]] = [
@@ -255,14 +261,16 @@ def test_uncontended_request_takes_at_most_45_python_calls() -> None:
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal ours
-        ours += event == "call" and "/tests/" not in frame.f_code.co_filename
+        name = frame.f_code.co_filename
+        ours += event == "call" and "/tests/" not in name and "/testing/" not in name
 
     async def page(scope: Any, receive: Any, send: Any) -> None:
         await reply(send)
 
     async def main() -> list[int]:
         nonlocal ours
-        app = asgi.protect(page)
+        clock = HandClock()  # on a busy machine a real loop is late, which takes more calls
+        app = asgi.protect(page, protection=Protection(clock=clock))
         counts = []
 
         async def receive() -> Any:
@@ -282,7 +290,8 @@ def test_uncontended_request_takes_at_most_45_python_calls() -> None:
         return counts
 
     counts = sorted(asyncio.run(main()))
-    assert counts[len(counts) // 2] <= 45
+    clock_reads = 2  # of a real clock, one call each
+    assert counts[len(counts) // 2] + clock_reads <= 45
 
 
 def test_requests_in_flight_share_one_timer_that_rests_when_idle() -> None:

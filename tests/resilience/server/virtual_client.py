@@ -21,7 +21,7 @@ Field = tuple[bytes, bytes]
 @final
 @dataclass
 class Answer:
-    """What a client has received."""
+    """An answer as its client received it."""
 
     status: int = 0
     body: bytes = b""
@@ -47,7 +47,7 @@ async def ask(
     told: bool = False,
     body: Sequence[bytes] = (b"",),
 ) -> Answer:
-    """Send one request, and hang up after `patience_us`; with `told` it says so before."""
+    """Send one request, and hang up after `patience_us`, which is its deadline if `told`."""
     headers = list(fields)
     if told:
         headers.append((b"x-sluicegate-deadline-ms", str(patience_us // 1_000).encode()))
@@ -103,7 +103,7 @@ async def at_rate(
     span_s: float,
     send: Callable[[], Awaitable[Answer]],
 ) -> list[Answer]:
-    """Send at random instants (Poisson) for so long; return all answers."""
+    """Send at random instants (Poisson) for `span_s`; return all answers."""
     chance = world.chance("arrivals")
     tasks: list[asyncio.Task[Answer]] = []
 

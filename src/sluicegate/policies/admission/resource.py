@@ -87,13 +87,13 @@ class Resource:
         return False
 
     def push(self, unit: Waiting, request: Request, least_us: int, now_us: int) -> None:
-        """Add a unit to the queue."""
+        """Add a unit to the queue; with a slot left it is the event loop that it waits for."""
         self.queue.push(
             unit,
             self.need_us(request),
             now_us,
             least_us=least_us,
-            slots=self.limit,
+            slots=self.limit if self.inflight >= self.limit else 1,
         )
 
     def start(self, rank: int, now_us: int) -> int:

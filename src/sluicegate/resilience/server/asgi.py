@@ -100,7 +100,7 @@ class ProtectedApp:
                 if not isinstance(admitted, GatePermit):
                     inbox.close()
             if admitted is None:
-                return None  # nobody is there to answer
+                return None  # the caller has hung up
         if isinstance(admitted, Decision):
             return await self._refuse(admitted, request, scope, send)
         claimed_us = request.arrived_us + left_us if left_us >= 0 else None

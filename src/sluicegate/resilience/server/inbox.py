@@ -1,13 +1,13 @@
 """Inbox: the messages of one request, which may be read before its application asks for them.
 
-Only reading shows that a caller has hung up. So a request that waits in the queue is read, and so
-is one that has been in flight for `YOUNG_S`, if its whole body has been read already and the
-application is not reading. What was read goes to the application when it asks, in order.
+Only reading shows that a caller has hung up. So a request is read while it waits in the queue. It
+is also read after `YOUNG_S` in flight, once its whole body has been read, while the application
+does not read. The application receives these messages in order when it reads.
 
 A read ahead is never cancelled while the request lasts: a message would be lost with it.
 
 Cost: one task for each message read ahead, and one timer for all requests in flight. Bounds: no
-more is read ahead once `READ_BYTES` are held, and a server reads as much again by itself.
+more is read ahead once `READ_BYTES` are held, and the server may hold the same amount.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Inbox:
             self._reading.add_done_callback(self._on_read)
 
     def watch(self) -> bool:
-        """Read the next message, if nothing but a hang-up can come; False if that is not so yet."""
+        """Read the next message; return False while it could still be part of the body."""
         if self._reading is None and not self.gone:
             if self._app_reads or not (self._complete or body_bytes(self._scope) == 0):
                 return False
@@ -89,7 +89,7 @@ class Inbox:
         return True
 
     def close(self) -> None:
-        """End reading: nobody asks any more."""
+        """End reading after the request."""
         self.ahead = False
         self.hung_up = None
         if self._reading is not None:

@@ -1,9 +1,9 @@
 """LoopLag: how late the event loop is.
 
-Nobody is notified when bytes reach a socket, so it is measured by a timer that should fire each
-`BEAT_US`. While it is overdue, what begins now has waited at least that long since it was read. If
-it fired late, what was read in the same turn arrived at some instant of that time, half of it ago
-on average; it begins within the next few turns.
+The arrival of bytes at a socket is not reported, so a timer that should fire each `BEAT_US`
+measures it. While it is overdue, a request that begins now has waited at least that long since it
+was read. If it fired late, requests of the same turn arrived at some instant of that time, half of
+it ago on average; they begin within the next few turns.
 
 The loop is `late` from a delay of `LATE_US` until it has been on time for `CALM_BEATS` beats: the
 processor is the bottleneck then, and requests start one by one in the order of the queue. That
@@ -39,7 +39,7 @@ class LoopLag:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_us = 0
-        self._late_us = 0  # of the last turn, while what was read in it begins
+        self._late_us = 0  # of the last turn, while requests that it read begin
         self._turns = 0
         self._asked_us = 0
         self._calm = 0  # beats until the loop counts as on time

@@ -1,4 +1,4 @@
-"""Metrics of a protected service: what is admitted and rejected, what waits, and work in vain.
+"""Metrics of a protected service: requests admitted, rejected and queued, and wasted work.
 
 `families(protection)` is what `telemetry.prometheus.page` renders. Nothing is counted here.
 """
@@ -33,9 +33,7 @@ def families(protection: Protection) -> list[MetricFamily]:
             ],
         ),
         _one("hung_up", "Requests whose caller hung up in the queue.", "", gate.hung_up),
-        gauge(
-            "sluicegate_resilience_slots", "The concurrency limit; 0: there is none.", stats.slots
-        ),
+        gauge("sluicegate_resilience_slots", "The concurrency limit; 0: no limit.", stats.slots),
         gauge("sluicegate_resilience_in_flight", "Requests that hold a slot.", gate.inflight),
         gauge("sluicegate_resilience_streams", "Responses that stream.", stats.streams),
         gauge("sluicegate_resilience_background", "Tasks after a response.", stats.background),
@@ -45,7 +43,7 @@ def families(protection: Protection) -> list[MetricFamily]:
         _one("wasted", "Work that ended after its deadline.", "", gate.late),
         _one("wasted_seconds", "Its time.", "seconds", gate.late_us / _SECOND_US),
         _one("worked_seconds", "Time of all work.", "seconds", gate.worked_us / _SECOND_US),
-        # An enumeration has a text of its own, which no parser reads.
+        # As a number: parsers cannot read the text of an enumeration.
         gauge("sluicegate_resilience_overload", "0 calm, 1 stressed, 2 hard.", int(stats.level)),
         MetricFamily(
             "sluicegate_resilience_loop_lag_seconds",

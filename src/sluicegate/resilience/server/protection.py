@@ -1,12 +1,12 @@
-"""Protection: what stands before a service's work, and what its servers ask of it.
+"""Protection: deadline, criticality and gate of a service, for every kind of server.
 
 A request is given its deadline (`X-Sluicegate-Deadline-Ms`, `grpc-timeout` or the time of its
-endpoint, whichever is less; without any there is none) and its criticality, and then takes a slot
-of one `Gate`: the service is one resource, and its operations are its endpoints. The number of
+endpoint, whichever is less; otherwise it has no deadline) and its criticality, and takes a slot of
+one `Gate`: the service is one resource, and its operations are its endpoints. The number of
 slots is a setting; without it an asyncio server finds it, and threads have `THREAD_SLOTS`.
 
-A server calls `begin` with what it read, `admit` before the work and `end` after it, and adds
-`mark_of` to a refusal. A protection belongs to one event loop, or with `threaded=True` to the
+A server calls `begin` with the claims of a request, `admit` before the work and `end` after it, and
+adds `mark_of` to a refusal. A protection belongs to one event loop, or with `threaded=True` to the
 threads of one process, which call `admit_now`: they wait in the pool of their server, where nothing
 can order them, so they have no queue, and a quarter of the slots is only for CRITICAL.
 
@@ -63,7 +63,7 @@ class ProtectionStats(NamedTuple):
     gate: GateStats
     slots: int  # 0: none, or not found yet
     found: bool  # whether the number of slots is searched for
-    streams: int  # responses under way that hold no slot
+    streams: int  # responses after their first message
     background: int  # tasks that go on after their response
     left_queue: int  # requests that waited and were admitted or refused
     waited_us: int  # by all of those
@@ -198,7 +198,7 @@ class Protection:
         return found
 
     async def wait(self, request: Request, held_bytes: int = 0) -> GatePermit | Decision:
-        """Wait for a slot; the request holds so many bytes of memory meanwhile.
+        """Wait for a slot, while the request holds `held_bytes` of memory.
 
         Cancel the task to leave the queue.
         """
@@ -257,7 +257,7 @@ class Protection:
         self.gate.record_hung_up(permit, self.clock.now_us())
 
     def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
-        """Return the mark of a refusal that says that we are overloaded; None for any other."""
+        """Return the mark of a refusal for overload; None for any other refusal."""
         if not is_overload(decision):
             return None
         return overload_mark(
@@ -299,7 +299,7 @@ class Protection:
         return self.degradation.is_degraded(name, self.clock.now_us())
 
     def is_in_vain(self, deadline_us: int | None) -> bool:
-        """Whether the time that a caller claimed is over, so that nobody waits for an answer."""
+        """Whether the deadline that the caller claimed is over, so that an answer is useless."""
         return deadline_us is not None and self.clock.now_us() >= deadline_us
 
     def _record_refusal(self, request: Request, decision: Decision, now_us: int) -> None:

@@ -1,6 +1,6 @@
 """WaitLevel: how overloaded a service is, by how long its requests wait.
 
-    calm        nobody waits for long
+    calm        no request waits for long
     stressed    in the last second a request waited longer than its work takes
     hard        and a CRITICAL one did
 
@@ -31,7 +31,7 @@ class WaitLevel:
         self._stressed_until_us = self._hard_until_us = 0
 
     def record(self, criticality: Criticality, waited_us: int, took_us: int, now_us: int) -> None:
-        """A request has waited so long for work that takes `took_us`; 0: not known."""
+        """A request has waited for work that takes `took_us` (0: not known)."""
         if waited_us <= took_us or not took_us:
             return
         until_us = now_us + max(HOLD_US, took_us)
