@@ -161,7 +161,7 @@ class FairQueue:
         self.size_bytes = 0
 
     def push(
-        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: int = 1
+        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: float = 1
     ) -> None:
         """Add a unit that is expected to take `need_us` of one of the `slots`.
 
