@@ -47,7 +47,7 @@ def join(chains: Sequence[PolicyChain], world: World) -> None:
     ended: Counter[str] = Counter()
 
     def beat(number: int) -> None:
-        for name, load in shares[number].tell().items():
+        for name, load in shares[number].tell(world.clock.now_us()).items():
             before = told[number].get(name)
             ended[name] += load.ended - (0 if before is None else before.ended)
             told[number][name] = load

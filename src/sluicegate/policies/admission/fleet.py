@@ -72,14 +72,14 @@ class FleetShare:
         self._parts: dict[str, _Part] = {}
         self._told: dict[str, SharedLoad] = {}
 
-    def tell(self) -> dict[str, SharedLoad]:
+    def tell(self, now_us: int) -> dict[str, SharedLoad]:
         """Return the load here, of each resource that is in use or was at the last beat."""
         told = {}
         for name, resource in self._gate.resources.items():
             if resource.slots and (resource.inflight or resource.queue.waiting):
-                told[name] = load_of(resource)
+                told[name] = load_of(resource, self._need_us(name), now_us)
             elif name in self._told:
-                told[name] = load_of(resource)
+                told[name] = load_of(resource, self._need_us(name), now_us)
         self._told = {name: load for name, load in told.items() if load.inflight or any(load[2])}
         return told
 
@@ -143,12 +143,22 @@ class FleetShare:
                 resource, own.inflight + self._whole(mine), now_us, at_a_time=at_a_time
             )
 
+    def _need_us(self, name: str) -> float:
+        """Return how long a unit takes while others wait, from the rate at which they end."""
+        part = self._parts.get(name)
+        if part is None or not part.rate:
+            return 0.0
+        return self._gate.resources[name].slots / part.rate
+
     def _whole(self, number: float) -> int:
         whole = int(number)
         return whole + (self._chance.draw() < number - whole)
 
 
-def load_of(resource: Resource) -> SharedLoad:
-    """Return the load of a resource here."""
-    waiting = tuple(map(resource.queue.waiting_of, range(RANKS)))
+def load_of(resource: Resource, need_us: float, now_us: int) -> SharedLoad:
+    """Return the load of a resource here, where a unit that nothing is known of takes `need_us`."""
+    queue = resource.queue
+    waiting = tuple(
+        queue.ready_of(rank, now_us + 2 * BEAT_US, int(need_us)) for rank in range(RANKS)
+    )
     return SharedLoad(resource.inflight, resource.ended, waiting)
