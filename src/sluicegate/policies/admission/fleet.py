@@ -105,12 +105,15 @@ class FleetShare:
 
     def forget(self, members: int, now_us: int) -> None:
         """Take an equal part of what was not heard of for long."""
-        for name, part in [*self._parts.items()]:
-            if now_us - part.heard_us > SILENT_US:
-                del self._parts[name]
-                resource = self._gate.resources.get(name)
-                if resource is not None:
-                    self._gate.set_limit(resource, equal_part(resource.slots, members), now_us)
+        gate = self._gate
+        for name, resource in gate.resources.items():
+            part = self._parts.get(name)
+            if part is not None and now_us - part.heard_us <= SILENT_US:
+                continue
+            self._parts.pop(name, None)
+            limit = equal_part(resource.slots, members)
+            if resource.slots and (resource.limit != limit or resource.at_a_time):
+                gate.set_limit(resource, limit, now_us)
 
     def _take(
         self,
