@@ -238,7 +238,7 @@ class KvApp(App[KvSettings]):
         self._views = self.catalogue.views
         self.catalogue.on_change = self._replace_changed_tables
         background = self.background
-        self.quotas.start(background, None)
+        self.quotas.start(background)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
@@ -345,9 +345,14 @@ class KvApp(App[KvSettings]):
             "glass": lambda: None if self.follower is None else self.follower.state(),
             "request_units": chain.units.stats,
             "costs": self.costs.state,
-            "prices": lambda: {
-                "penalized": [] if chain.mussel is None else chain.mussel.prices.penalized(),
-            },
+            "prices": lambda: (
+                None
+                if chain.mussel is None
+                else {
+                    "prices_milli": chain.prices_milli,
+                    "penalized": chain.mussel.prices.penalized(),
+                }
+            ),
             "keeper": self.keeper.stats,
             "capture": lambda: None if self.capture is None else self.capture.stats(),
             "slots": lambda: chain.pressure(self.clock.now_us()),
@@ -425,6 +430,7 @@ class KvApp(App[KvSettings]):
             refused=self.usage.refusals(),
             usage=usage,
             pressure=chain.pressure(now_us),
+            slow=chain.slow(),
             classes=self._classes(),
             engine=engine,
             took=self.usage.took(),
@@ -528,7 +534,7 @@ class KvApp(App[KvSettings]):
         admitted = dict.fromkeys(Criticality, 0)
         for (_, member), times in self.usage.took().items():
             admitted[member] += sum(times.counts)
-        prices = self.chain.prices_milli
+        prices = self.chain.prices_milli or (0,) * len(Criticality)
         return [ClassUse(one, admitted[one], refused[one], prices[one]) for one in Criticality]
 
 
