@@ -4,7 +4,7 @@ import json
 
 from sluicegate.command_line.decision_words import describe, describe_refusal
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.utilization_gate import GateSettings, Readings
+from sluicegate.policies.utilization_gate import UtilizationSettings, Readings
 from sluicegate.service.siblings import merge_pages
 from sluicegate.service.status import to_json
 
@@ -13,7 +13,7 @@ def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
     parts = {
         Criticality.BULK: (1, 2.5, None, True),
         "readings": Readings(0.5),
-        "settings": GateSettings(),
+        "settings": UtilizationSettings(),
         "kinds": frozenset({"one"}),
     }
     value = json.loads(json.dumps(to_json(parts)))

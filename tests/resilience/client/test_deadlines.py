@@ -12,7 +12,6 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import DEADLINE
-from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import ResilientTransport
 from sluicegate.resilience.client.resilient import resilient
@@ -20,7 +19,6 @@ from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import HandClock
 from tests.doors.test_frameworks import served
 from tests.resilience.client.drivers import NO_FIELDS, Send, each_driver
@@ -32,9 +30,8 @@ FIELDS = {"x-sluicegate-deadline-ms": "5000", "x-sluicegate-criticality": "best-
 
 
 def last_hop() -> ProtectedApp:
-    """What a request without claims gets there is far more than what the callers here have."""
-    settings = DeadlineSettings(default_us=300 * S)
-    return protect(Service(), Resilience(deadline=settings))
+    """A request without claims has no deadline there."""
+    return protect(Service())
 
 
 def made(clock: HandClock, **table: object) -> ResilientClient:

@@ -22,7 +22,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.checks import (
     CheckRequest,
     CheckResponse,
-    Gate,
+    CheckGate,
     LeaseResponse,
     Ledger,
     MaybeAwaitable,
@@ -102,7 +102,7 @@ class Checker:
     def __init__(
         self,
         limiter: Limiter,
-        gate: Gate,
+        gate: CheckGate,
         ledger: Ledger,
         *,
         book: ResourceRuleSet = EMPTY_RULE_SET,
