@@ -100,9 +100,13 @@ def test_a_large_number_of_units_is_told_whole() -> None:
         "balance_mru": 789,
         "quota_mru": 10_000_000,
         "ratio": None,
+        "shard": "s1",
+        "limit": 64,
+        "limit_origin": "found",
         "queue_us": 0,
         "stress": [],
         "retry_after_us": 0,
     }
     told = describe_refusal(refusal, 1_000_000)
-    assert "cost 12,346 RU at price 1; 0.789 RU left here of 10,000 an epoch" in told
+    assert "cost 12,346 RU; 0.789 RU left here of 10,000 an epoch" in told
+    assert "limit of shard s1 64 (found)" in told

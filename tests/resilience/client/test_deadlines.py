@@ -81,7 +81,7 @@ def test_the_last_hop_has_what_the_first_one_has_left_and_its_class(send: Send) 
     clock = HandClock()
     answer, _, _ = two_hops(send, clock, made(clock, claims=False))
     name, left_us = answer.text.split()
-    assert (name, int(left_us) > 5 * S) == ("DEGRADED", True), "without claims it knows of nothing"
+    assert (name, left_us) == ("DEGRADED", "None"), "without claims it knows of nothing"
 
 
 @each_driver
