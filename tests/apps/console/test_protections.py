@@ -158,7 +158,7 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
 
             try:
                 pool.submit(ask)
-                until(lambda: "1 of 2" in shown(), "it works", children=[child])
+                until(lambda: ">2 (set)<" in shown(), "it works", children=[child])
                 assert "queue_full" not in shown()
                 assert "Nothing is refused." in reasons()
                 for _ in range(23):

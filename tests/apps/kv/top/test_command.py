@@ -230,7 +230,7 @@ def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
     for part in (
         "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
         "stressed (9 wait for 64 slots (found)): latency ratio 0.28 of s1",
-        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 slots, overloaded",
+        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 in flight, limit 64 (found), overloaded",
         "ann     250   250%      100         0",
         "quota_spent  50",
         "BULK         2.50",

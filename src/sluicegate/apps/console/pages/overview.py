@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from sluicegate.apps.console.pages.frame import SPANS_S
-from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.picture import CLASSES, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings, Reading
 from sluicegate.command_line.charts import ChartScale, Curve, line_chart
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
