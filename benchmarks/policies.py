@@ -1,11 +1,9 @@
 """What the server chain adds to a request, beside one bare Starlette request.
 
-The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold), deadline,
-criticality, request units, shed, queue, concurrency, and the observer that feeds stress. Every
-request is admitted at once, as a dispatcher does it where nobody has to wait, and ends with a
-measured time; the clock is the real one, and making the request is part of it. Also printed is what
-each stage costs by itself, and the p50 and p99 of single requests, by the wall clock of a machine
-that may be shared.
+The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold),
+criticality, request units and the gate. Every request is admitted at once and ends with a measured
+time. The clock is the real one, and making the request is part of the time. The benchmark also
+prints the cost of each stage, and the p50 and p99 of single requests by the wall clock.
 """
 
 from __future__ import annotations

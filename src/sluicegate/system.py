@@ -163,7 +163,9 @@ def memory_bytes() -> int:
 def read_pressure() -> PressureStall | None:
     """Linux pressure stall information, averaged over ten seconds; None where there is none."""
     try:
-        return PressureStall(*(_some_avg10(f"{_PSI_DIR}/{name}") for name in ("cpu", "io", "memory")))
+        return PressureStall(
+            *(_some_avg10(f"{_PSI_DIR}/{name}") for name in ("cpu", "io", "memory"))
+        )
     except (OSError, ValueError):
         return None
 

@@ -10,10 +10,10 @@ from sluicegate.contracts.reasons import SHED
 from sluicegate.kernels.utilization_shed import Ramp
 from sluicegate.policies.utilization_gate import (
     SIGNALS,
-    UtilizationSettings,
     OpenGate,
     Readings,
     UtilizationGate,
+    UtilizationSettings,
 )
 from sluicegate.testing import SeededChance
 

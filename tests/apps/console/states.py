@@ -19,9 +19,7 @@ def dispatcher(at_s: float = 0.0, **more: Any) -> dict[str, Any]:
         "version": 1,
         "at_us": START_US + round(at_s * SECOND_US),
         "node": "kv-1",
-        "classes": [
-            {"class": name, "admitted": 0, "refused": 0} for name in CLASSES
-        ],
+        "classes": [{"class": name, "admitted": 0, "refused": 0} for name in CLASSES],
         **more,
     }
     return {"app": "kv", "version": "1.0", "up_us": SECOND_US, "board": board}

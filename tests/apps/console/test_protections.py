@@ -64,7 +64,8 @@ def test_queue_of_a_service_is_shown_and_counted_by_class_and_reason() -> None:
     (row,) = queues(shown)["queue"].split("<tr>")[2:]
     name = f"{escape(HOSTILE)}, at http://node:1"
     for words in (
-        name, ">3<", ">8 (set)<", ">9 (4,096 B)<", "12.0 ms", "queue_full 20/s, queue_timeout", ">hard<",
+        name, ">3<", ">8 (set)<", ">9 (4,096 B)<", "12.0 ms", "queue_full 20/s, queue_timeout",
+        ">hard<",
     ):  # fmt: skip
         assert words in row
     said = sentence_of(shown)

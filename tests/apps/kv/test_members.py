@@ -184,10 +184,7 @@ def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> 
 def test_sums_follow_reports_and_forget_who_is_gone(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with Kin(redis_server) as kin:
-            one, two, three = (
-                kin.member(name)
-                for name in ("one", "two", "three")
-            )
+            one, two, three = (kin.member(name) for name in ("one", "two", "three"))
             one.tell({"a": 1_000, "c": 70})
             two.tell({"a": 200, "b": 5})
             three.tell({"a": 30})
@@ -349,10 +346,7 @@ def commands_in_beats(server: RedisServer, members: int) -> tuple[int, int]:
 
     async def story() -> tuple[int, int]:
         async with Kin(server, gone_us=600_000_000) as kin:
-            fleet = [
-                kin.member(f"m{at:03}")
-                for at in range(members)
-            ]
+            fleet = [kin.member(f"m{at:03}") for at in range(members)]
             for one in fleet:
                 one.tell({f"c{caller}": 1_000 for caller in range(20)})
             for _ in range(3):

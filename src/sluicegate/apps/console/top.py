@@ -159,7 +159,16 @@ def lines_of(picture: FleetPicture) -> list[str]:
                 _span(took.get("p50_us")), _span(took.get("p99_us")),
             ]
         )  # fmt: skip
-    heads = ["class", "admitted", "refused", "for the service", "share", *(["price"] if priced else []), "p50", "p99"]
+    heads = [
+        "class",
+        "admitted",
+        "refused",
+        "for the service",
+        "share",
+        *(["price"] if priced else []),
+        "p50",
+        "p99",
+    ]
     lines += ["", *table(heads, rows, left=1)]
     if picture.reasons:
         found = [[name, per_second(rate)] for name, rate in picture.reasons[:REASONS_SHOWN]]

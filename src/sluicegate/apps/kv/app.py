@@ -154,7 +154,6 @@ class KvApp(App[KvSettings]):
         self.still = StillWatch(
             self.chain.stack.stats, self.clock, f"the engine {self.engine.name}"
         )
-        supply = self.quotas.supply if layered else None
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
@@ -162,7 +161,7 @@ class KvApp(App[KvSettings]):
         self.admission = Admission(
             self.chain,
             self.clock,
-            supply,
+            self.quotas.supply if layered else None,
             self.engine_watch,
             self.refusals,
             spans,

@@ -38,7 +38,7 @@ class CallerUse(NamedTuple):
 
 
 class ClassUse(NamedTuple):
-    """What became of the requests of one class, and the price of a unit, in thousandths; 0: none."""
+    """What became of the requests of one class; the price of a unit in thousandths, 0: none."""
 
     member: Criticality
     admitted: int

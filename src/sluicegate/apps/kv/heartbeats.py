@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 KEY_DEFAULT: Final = "sluicegate:kv:members"
 WATCHED: Final = "heartbeat"  # as the store's watch knows this
 NAME_BYTES_MAX: Final = 240
-# How far demand moves before it is reported again: an estimate varies by as much from epoch to epoch.
+# How far demand moves before it is reported again: an estimate varies by as much between epochs.
 DEMAND_NEWS: Final = 0.05
 CALLERS_READ_MAX: Final = 256  # up to this number all are read; beyond it, those with demand here
 # Over all members, in a second. With 1,000 members each is 2 to 5% of a core of Redis.

@@ -50,7 +50,7 @@ from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.limits.glass.follower import GlassFollower, follow
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
-from sluicegate.policies.utilization_gate import UtilizationSettings, OpenGate, UtilizationGate
+from sluicegate.policies.utilization_gate import OpenGate, UtilizationGate, UtilizationSettings
 from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.release_counts import release_counts

@@ -11,7 +11,9 @@ from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.forms.pool import QueuePool
 
 _SHOWN_MAX: Final = 3
-SLOW_RATIO: Final = 0.6  # of the usual time over the time now; times vary by less from second to second
+SLOW_RATIO: Final = (
+    0.6  # of the usual time over the time now; times vary by less from second to second
+)
 SLOW_MAX: Final = 20
 
 
@@ -51,9 +53,7 @@ def slow_resources(gate: Gate) -> list[SlowResource]:
         if ratio < SLOW_RATIO:
             limit, origin = limit_of(gate, resource.name)
             slow.append(
-                SlowResource(
-                    resource.name, operation, ratio, resource.queue.waiting, limit, origin
-                )
+                SlowResource(resource.name, operation, ratio, resource.queue.waiting, limit, origin)
             )
     slow.sort(key=_slowness_of)
     return slow[:SLOW_MAX]

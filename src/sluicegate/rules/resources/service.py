@@ -20,9 +20,9 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.checks import (
+    CheckGate,
     CheckRequest,
     CheckResponse,
-    CheckGate,
     LeaseResponse,
     Ledger,
     MaybeAwaitable,
