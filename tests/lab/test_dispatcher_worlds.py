@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.apps.kv import chain
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.permit import Outcome
