@@ -1,9 +1,11 @@
 """What the server chain adds to a request, beside one bare Starlette request.
 
 The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold),
-criticality, request units and the gate. Every request is admitted at once and ends with a measured
-time. The clock is the real one, and making the request is part of the time. The benchmark also
-prints the cost of each stage, and the p50 and p99 of single requests by the wall clock.
+criticality, request units, and the queue with its limit. Every
+request is admitted at once, as a dispatcher does it where nobody has to wait, and ends with a
+measured time; the clock is the real one, and making the request is part of it. Also printed is what
+each stage costs by itself, and the p50 and p99 of single requests, by the wall clock of a machine
+that may be shared.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies import stack as stack_module
-from sluicegate.policies.admission.gate import Gate, GateSettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.hot_key import HotKey, HotKeySettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -54,7 +57,7 @@ def request(number: int) -> Request:
 
 
 def policies() -> dict[str, Policy]:
-    """The stages that decide at once, none of which has anything to refuse."""
+    """The stages before the queue, none of which has anything to refuse."""
     table = dict.fromkeys(CALLERS, Criticality.CRITICAL)
     plenty = RequestUnitsSettings(rate_ru=1_000_000, burst_ru=1_000_000)
     return {
@@ -74,7 +77,7 @@ class Chain(NamedTuple):
 def server_chain() -> Chain:
     """The whole chain."""
     stages = [at_once(name, policy) for name, policy in policies().items()]
-    stack = Stack(*stages, waits("gate", Gate(GateSettings())))
+    stack = Stack(*stages, waits("queue", Gate(GateSettings())))
     return Chain(HotKey(HotKeySettings()), stack, SystemChance().draw)
 
 

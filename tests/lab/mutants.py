@@ -34,7 +34,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "epoch check left out",
         "kernels/lru_ttl.py",
-        "if self._epochs[print32 % len(self._epochs)] != epoch:",
+        "if self._epochs[fingerprint(key) % len(self._epochs)] != epoch:",
         "if False:",
         "own reads",
         "reads",
@@ -102,14 +102,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "            pass",
         "let go",
         "reads",
-    ),
-    Mutant(
-        "a shut gate does not open when nothing comes",
-        "kernels/priority_shed.py",
-        "return min(levels, whole + max(1, levels * raise_permille // PERMILLE)) * PERMILLE",
-        "return mark",
-        "let go",
-        "server",
     ),
     Mutant(
         "a bucket refilled for a whole silence, or a clock that jumped",
@@ -202,14 +194,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "reads",
     ),
     Mutant(
-        "one shard may have all places",
-        "apps/kv/chain.py",
-        "cap=shard_places,",
-        "cap=settings.places,",
-        "healthy shards serve",
-        "dispatcher",
-    ),
-    Mutant(
         "reads are charged for the slowness of a shard",
         "kernels/cost_model.py",
         "        if us <= usual_us or self.timed == 0:",
@@ -233,51 +217,11 @@ class ScenarioMutant(NamedTuple):
 
 BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
-        "all wait in the same line",
-        "policies/queue/line_book.py",
-        "return request.criticality * self._lanes + self._number(request)",
-        "return self._lanes + self._number(request)",
-        "inversion",
-        "few locks",
-    ),
-    ScenarioMutant(
         "long jobs are not cut",
         "policies/request_units.py",
         "return rows_each(shape, whole_mru, fixed_mru, ru * MILLI,",
         "return rows_each(shape, whole_mru, fixed_mru, RU_MAX,",
         "noisy-neighbour",
-        "10x",
-    ),
-    ScenarioMutant(
-        "bursts make no line longer",
-        "kernels/burst_allowance.py",
-        "self.us = int(self._allowance_us_max * max(",
-        "self.us = int(0 * max(",
-        "bursts",
-        "50/50 at 2x",
-    ),
-    ScenarioMutant(
-        "a long line is given up at once",
-        "kernels/burst_allowance.py",
-        "fade_us = settings.fade_us * times",
-        "fade_us = settings.fade_us * times // 40",
-        "bursts",
-        "50/50 at 2x",
-    ),
-    ScenarioMutant(
-        "a watermark knows of no bursts",
-        "resilience/server/protection.py",
-        "        if queued > self._low and self._has_served and not queue.standing:",
-        "        return queued\n        if False:",
-        "bursts",
-        "50/50 at 2x",
-    ),
-    ScenarioMutant(
-        "a line of what matters less has all refused",
-        "resilience/server/protection.py",
-        "return min(ahead, self.queue.queued_beside(request))",
-        "return self.queue.queued_beside(request)",
-        "priority",
         "10x",
     ),
 )
