@@ -19,6 +19,7 @@ from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import HandClock
 from tests.doors.test_frameworks import served
 from tests.resilience.client.drivers import NO_FIELDS, Send, each_driver
@@ -30,8 +31,8 @@ FIELDS = {"x-sluicegate-deadline-ms": "5000", "x-sluicegate-criticality": "best-
 
 
 def last_hop() -> ProtectedApp:
-    """A request without claims has no deadline there."""
-    return protect(Service())
+    """A service that gives a request without claims no deadline."""
+    return protect(Service(), Resilience())
 
 
 def made(clock: HandClock, **table: object) -> ResilientClient:
