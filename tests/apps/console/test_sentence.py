@@ -72,7 +72,7 @@ def test_what_limiters_do_not_enforce_is_said_first_whoever_stopped_it() -> None
     )
 
 
-def test_slow_shard_is_named_with_what_waits_there() -> None:
+def test_slow_shard_is_named_with_waiting_requests() -> None:
     slow = [slow_shard("3", 0.31, waiting=5)]
     urgency, words = of(CALM_KV[0], dispatcher(1.0, latency=done(CRITICAL=100), slow=slow))
     assert urgency == "defending"

@@ -38,7 +38,7 @@ class CallerUse(NamedTuple):
 
 
 class ClassUse(NamedTuple):
-    """What became of the requests of one class; the price of a unit in thousandths, 0: none."""
+    """The requests of one class, and the price of a unit in thousandths; 0: no price."""
 
     member: Criticality
     admitted: int
@@ -157,7 +157,7 @@ def _slow(slow: SlowResource) -> dict[str, object]:
 
 
 def _class(use: ClassUse) -> dict[str, object]:
-    """What a class was admitted and refused, and its price where there are prices."""
+    """The counts of a class, and its price if there are prices."""
     shown = {"class": use.member.name, "admitted": use.admitted, "refused": use.refused}
     return {**shown, "price_milli": use.price_milli} if use.price_milli else shown
 

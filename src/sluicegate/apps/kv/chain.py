@@ -168,7 +168,7 @@ class PolicyChain:
         return [] if self.gate is None else slow_resources(self.gate)
 
     def limit_of(self, shard: str) -> tuple[int, str]:
-        """Return the limit of a shard, 0 if there is none, and where it is from."""
+        """Return the limit of a shard, 0 for no limit, and its origin."""
         if self.gate is None:
             assert self.pool is not None  # one of them is there
             return self.pool.slots, "set"

@@ -45,7 +45,7 @@ class KeptRefusal(NamedTuple):
     balance_mru: int | None  # None: its group has it
     quota_mru: int | None  # of an epoch
     ratio: float | None  # of the slowest operation; None: too little is known
-    limit: int  # of work in flight on the shard; 0: there is none
+    limit: int  # of requests in flight on the shard; 0: no limit
     limit_origin: str  # "set", "found" or "none yet"
     queue_us: int
     stress: tuple[str, ...]

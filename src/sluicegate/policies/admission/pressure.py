@@ -60,14 +60,14 @@ def slow_resources(gate: Gate) -> list[SlowResource]:
 
 
 def origin_of(limit: int, found: bool) -> str:
-    """Return where a limit is from: it was set, it was found, or there is none yet."""
+    """Return the origin of a limit: "set", "found" or "none yet"."""
     if not found:
         return "set"
     return "found" if limit else "none yet"
 
 
 def limit_of(gate: Gate, name: str) -> tuple[int, str]:
-    """Return the limit of a resource, 0 if there is none, and where it is from."""
+    """Return the limit of a resource, 0 for no limit, and its origin."""
     resource = gate.resources.get(name)
     limit = gate.settings.slots if resource is None else resource.limit
     if limit >= LIMIT_MAX:
