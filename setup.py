@@ -31,8 +31,7 @@ FOLDERS = (
     "kernels",
     "contracts",
     "policies",
-    "policies/queue",
-    "policies/shed",
+    "policies/admission",
     "stores/memory",
 )
 # What mypyc reads about but must not compile. rulebook.py: the ledger's codec asks for the types of

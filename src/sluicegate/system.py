@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_seed_anew)
 
 
-class Pressure(NamedTuple):
+class PressureStall(NamedTuple):
     """Shares of the last ten seconds, 0 to 1, in which some task waited for a resource (PSI)."""
 
     cpu: float
@@ -74,7 +74,7 @@ class Load(NamedTuple):
     """The machine's load. `pressure` is None where the kernel does not tell it."""
 
     cpu: float  # busy share of all cores since the last look, 0 to 1
-    pressure: Pressure | None
+    pressure: PressureStall | None
 
 
 @final
@@ -160,10 +160,12 @@ def memory_bytes() -> int:
         return 0
 
 
-def read_pressure() -> Pressure | None:
+def read_pressure() -> PressureStall | None:
     """Linux pressure stall information, averaged over ten seconds; None where there is none."""
     try:
-        return Pressure(*(_some_avg10(f"{_PSI_DIR}/{name}") for name in ("cpu", "io", "memory")))
+        return PressureStall(
+            *(_some_avg10(f"{_PSI_DIR}/{name}") for name in ("cpu", "io", "memory"))
+        )
     except (OSError, ValueError):
         return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.kernels.fair_queue import LOW_SHARE, PATIENCE_SHARE, FairQueue, Waiting
+from sluicegate.kernels.fair_queue import LOW_SHARE, PATIENCE_SHARE, FairQueue, QueuedUnit
 
 MEAN_US = 10_000.0
 
@@ -20,8 +20,8 @@ def pushed(
     now_us: int,
     need_us: int = 10_000,
     deadline_us: int = -1,
-) -> Waiting:
-    unit = Waiting(rank, caller, deadline_us, 100)
+) -> QueuedUnit:
+    unit = QueuedUnit(rank, caller, deadline_us, 100)
     queue.push(unit, need_us, now_us, least_us=need_us)
     return unit
 
@@ -30,15 +30,15 @@ class Model:
     """The rules as the documentation has them, over plain lists."""
 
     def __init__(self, ranks: int) -> None:
-        self.units: list[Waiting] = []
+        self.units: list[QueuedUnit] = []
         self.used: list[dict[str, int]] = [{} for _ in range(ranks)]
         self.owed = [0.0] * ranks
         self.crowded = self.ranked = False
 
-    def of(self, rank: int) -> list[Waiting]:
+    def of(self, rank: int) -> list[QueuedUnit]:
         return [one for one in self.units if one.rank == rank]
 
-    def push(self, unit: Waiting) -> None:
+    def push(self, unit: QueuedUnit) -> None:
         self.units.append(unit)
         self.used[unit.rank].setdefault(unit.caller, 0)
         patience_us = 2 * unit.need_us
@@ -49,14 +49,14 @@ class Model:
         work_us = sum(one.need_us for one in self.units)
         self.crowded = self.crowded or work_us > PATIENCE_SHARE * patience_us
 
-    def take(self, unit: Waiting) -> None:
+    def take(self, unit: QueuedUnit) -> None:
         self.units.remove(unit)
         if not self.units:
             self.used = [{} for _ in self.used]
             self.owed = [0.0] * len(self.owed)
             self.crowded = self.ranked = False
 
-    def check_pop(self, unit: Waiting) -> None:
+    def check_pop(self, unit: QueuedUnit) -> None:
         """Assert that this unit is the one to be served next, and record it."""
         ranks = sorted({one.rank for one in self.units})
         if self.crowded or self.ranked:
@@ -132,7 +132,7 @@ def test_every_choice_is_that_of_the_model(seed: int) -> None:
         ]
 
 
-def served(queue: FairQueue, count: int) -> list[Waiting]:
+def served(queue: FairQueue, count: int) -> list[QueuedUnit]:
     found = [queue.pop(MEAN_US) for _ in range(count)]
     return [one for one in found if one is not None]
 
@@ -182,7 +182,7 @@ def test_crowded_queue_serves_rank_then_newest_until_it_is_empty() -> None:
 
 def test_units_without_deadline_are_served_by_rank() -> None:
     queue = FairQueue(2)
-    units = [Waiting(rank, "", -1) for rank in (1, 0, 0)]
+    units = [QueuedUnit(rank, "", -1) for rank in (1, 0, 0)]
     for unit in units:
         queue.push(unit, 0, 0)
     assert served(queue, 3) == [units[1], units[2], units[0]]

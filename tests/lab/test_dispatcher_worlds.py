@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.apps.kv import chain
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.permit import Outcome
 from sluicegate.kernels import cost_model
 from sluicegate.lab.rigs.dispatcher import US, play
-from sluicegate.policies import deadline
 from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
     KNOWN_SHORT_US,
@@ -178,18 +176,3 @@ def test_charging_a_slow_shard_for_its_slowness_is_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(cost_model, "BAND", 1e9)
     [harm, *_] = harm_of_slowness(play(slow_down(0), 0))
     assert "quota_spent" in harm
-
-
-@planted
-def test_taking_what_was_cut_off_for_what_was_done_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """By the p99, as `protect` asks for it; the median of the dispatcher bears it."""
-
-    def record_cut(self: deadline._ServiceTime, service_us: int, now_us: int) -> None:
-        self.times.add(service_us, now_us)
-
-    monkeypatch.setattr(chain, "DEADLINE_QUANTILE", 0.99)
-    sound = [seed for seed in range(12) if recovery_us(play(stall(seed), seed)) <= WELL_US_MAX]
-    monkeypatch.setattr(deadline._ServiceTime, "record_cut", record_cut)
-    assert any(recovery_us(play(stall(seed), seed)) > WELL_US_MAX for seed in sound)

@@ -10,10 +10,10 @@ from sluicegate.contracts.reasons import SHED
 from sluicegate.kernels.utilization_shed import Ramp
 from sluicegate.policies.utilization_gate import (
     SIGNALS,
-    GateSettings,
     OpenGate,
     Readings,
     UtilizationGate,
+    UtilizationSettings,
 )
 from sluicegate.testing import SeededChance
 
@@ -21,7 +21,7 @@ CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 
 
 def gate(**settings: object) -> UtilizationGate:
-    return UtilizationGate(SeededChance(1), GateSettings(**settings))  # type: ignore[arg-type]
+    return UtilizationGate(SeededChance(1), UtilizationSettings(**settings))  # type: ignore[arg-type]
 
 
 def refused_share(a_gate: UtilizationGate, priority: Criticality, asks: int = 2_000) -> float:
@@ -134,11 +134,11 @@ def test_no_class_is_shed_more_than_a_lesser_one(
 
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(BadValue, match=r"gate\.floor"):
-        GateSettings(floor=2.0)
+        UtilizationSettings(floor=2.0)
     with pytest.raises(BadValue, match=r"gate\.ramps"):
-        GateSettings(ramps=(None,))
+        UtilizationSettings(ramps=(None,))
     with pytest.raises(BadValue, match=r"gate\.ramps"):
-        GateSettings(ramps=(Ramp(0.5, 0.9), None, None, None))
+        UtilizationSettings(ramps=(Ramp(0.5, 0.9), None, None, None))
 
 
 def test_an_open_gate_sheds_nobody() -> None:

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.prove
 
 MEMBERS = 1_000
 CALLERS = 100
-HOT, NEAR = 20, 40
 ROUNDS = 12
 ROUND_US = 1_000_000
 AT_ONCE = 20  # beats in flight
@@ -38,24 +37,14 @@ SETTINGS = HeartbeatSettings(gone_us=600_000_000)
 
 
 class Simulated:
-    """One dispatcher: its callers and its hot keys vary as counts of requests do."""
+    """One dispatcher: the demand of its callers varies as counts of requests do."""
 
     def __init__(self, server: RedisServer, number: int, *, demand: bool) -> None:
         self._chance = Random(number)
         self.client = open_client(server.patient_url, SeededChance(number))
         self.members = HeartbeatMembers(
-            self.client, f"kv-{number}", demand=demand, settings=SETTINGS, hot=self._hot
+            self.client, f"kv-{number}", demand=demand, settings=SETTINGS
         )
-        self._names = [
-            f"listings:homes-of-a-city:{self._chance.randrange(400)}" for _ in range(HOT)
-        ]
-        self._near = [f"~listings:row-{self._chance.randrange(4_000)}" for _ in range(NEAR)]
-
-    def _hot(self) -> dict[str, int]:
-        draw = self._chance.gauss
-        return {name: max(1, round(draw(900, 90))) for name in self._names} | {
-            name: max(1, round(draw(40, 8))) for name in self._near
-        }
 
     def next_epoch(self) -> None:
         """A hundred requests of each caller, more or less."""

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sluicegate.apps.console.picture import ClassFlow, FleetPicture, NodeRow, PriceCell
+from sluicegate.apps.console.picture import ClassFlow, FleetPicture, NodeRow, SlowShard
 from sluicegate.apps.console.top import lines_of
 from tests.site.build import ROOT
 from tests.site.terminal import SCENES, SETTLED, draw, scenes_of
@@ -62,7 +62,7 @@ def test_the_picture_in_the_tree_is_of_what_top_prints_today() -> None:
             at_us=0,
             nodes=(NodeRow("http://127.0.0.1:7070", "", 0, "limiter"),),
             classes=(ClassFlow("BULK"),),
-            cells=(PriceCell("", "get", "shard-3", 0.3, (1.0,)),),
+            slow=(SlowShard("", "shard-3", "get", 0.3, 9, 12, "found"),),
         )
     )
     heads = [

@@ -30,6 +30,7 @@ def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict
         "refusals": _refusals(pairs),
         "flows": _flows(pairs),
         "stress": _stress(boards),
+        "slow": _slow(pairs),
         "classes": _classes(pairs),
         "queue": _queue(boards),
         "latency": _latency(pairs),
@@ -210,16 +211,39 @@ def _classes(pairs: Pairs) -> list[dict[str, Any]]:
     prices: dict[str, int] = {}
     for _, _, new, _ in _pair_entries(pairs, "classes", "class"):
         name = str(new["class"])
-        prices[name] = max(prices.get(name, 0), new.get("price_milli", 1_000))
-    return [{"class": name, "price": prices[name] / 1_000, **sums} for name, sums in rates.items()]
+        prices[name] = max(prices.get(name, 0), new.get("price_milli", 0))
+    return [
+        {"class": name, "price": prices[name] / 1_000 if prices[name] else None, **sums}
+        for name, sums in rates.items()
+    ]
+
+
+def _slow(pairs: Pairs) -> list[dict[str, Any]]:
+    """The shards that take longer than usual, the slowest first."""
+    slow = [
+        {
+            "node": str(board.get("node", "")),
+            "shard": str(one["shard"]),
+            "operation": str(one["operation"]),
+            "ratio": float(one["ratio"]),
+            "waiting": int(one["waiting"]),
+            "limit": int(one["limit"]),
+            "origin": str(one["origin"]),
+        }
+        for _, board in pairs
+        for one in board.get("slow", ())
+    ]
+    return sorted(slow, key=_ratio_of)
 
 
 def _queue(boards: Sequence[Board]) -> dict[str, Any]:
     queues = [board["queue"] for board in boards if board.get("queue")]
     sums: dict[str, Any] = {
         name: sum(queue.get(name, 0) for queue in queues)
-        for name in ("places", "inflight", "queued", "queued_bytes")
+        for name in ("slots", "inflight", "queued", "queued_bytes")
     }
+    origins = {str(queue.get("origin", "set")) for queue in queues}
+    sums["origin"] = "found" if "found" in origins else min(origins, default="none yet")
     delays = [board.get("stress", {}).get("queue_us") for board in boards]
     sums["delay_us"] = max((delay for delay in delays if delay is not None), default=None)
     sums["overloaded"] = sum(bool(queue.get("overloaded")) for queue in queues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluicegate.command_line.text import duration
+from sluicegate.command_line.text import duration, limit_words
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.policies.utilization_gate import SIGNALS
 
@@ -45,13 +45,15 @@ def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
     if reason is not None:
         words.append(f"{reason.name}: {reason.sentence.rstrip('.')}")
     price = entry["price_milli"] / 1e3
-    words.append(f"cost {_units(entry['cost_mru'])} RU at price {price:,.3g}")
+    at_price = "" if price == 1 else f" at price {price:,.3g}"
+    words.append(f"cost {_units(entry['cost_mru'])} RU{at_price}")
     if entry["balance_mru"] is not None:
         left, quota = _units(entry["balance_mru"]), _units(entry["quota_mru"])
         words.append(f"{left} RU left here of {quota} an epoch")
     if entry["ratio"] is not None:
-        on = f" on shard {entry['shard']}" if entry["shard"] else ""
-        words.append(f"latency ratio {entry['ratio']:.2f}{on}")
+        words.append(f"latency ratio {entry['ratio']:.2f}")
+    on = f" of shard {entry['shard']}" if entry["shard"] else ""
+    words.append(f"limit{on} {limit_words(entry['limit'], entry['limit_origin'])}")
     words.append(f"queue delay {entry['queue_us'] / 1e3:,.4g} ms")
     if entry["stress"]:
         words.append(f"stressed: {', '.join(entry['stress'])}")

@@ -37,6 +37,13 @@ def counted(number: int, thing: str, things: str = "") -> str:
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
+def limit_words(limit: int, origin: str) -> str:
+    """A limit with its origin, as `64 (set)`."""
+    if not limit:
+        return origin or "none"
+    return f"{limit:,} ({origin})" if origin else f"{limit:,}"
+
+
 def count(value: object) -> str:
     """A whole number, as kept JSON has it."""
     return f"{value:,}" if isinstance(value, int) else clip(str(value))

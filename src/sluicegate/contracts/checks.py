@@ -326,7 +326,7 @@ class ServiceStatus(Protocol):
         ...
 
 
-class Gate(Protocol):
+class CheckGate(Protocol):
     """Sheds less critical work while the service is under stress, before anything is counted."""
 
     def refusal(self, priority: Criticality, caller: str) -> Decision | None:

@@ -31,7 +31,7 @@ NEWEST: Final = 256
 _SPARE: Final = 64  # heap entries of units that have left
 
 
-class Waiting:
+class QueuedUnit:
     """One unit in the queue."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class _Caller:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.units: OrderedDict[int, Waiting] = OrderedDict()
+        self.units: OrderedDict[int, QueuedUnit] = OrderedDict()
         self.used_us = 0
 
 
@@ -84,7 +84,7 @@ class _Rank:
         self.used_us = 0
         self.need_us = 0  # of all that wait
         self.owed_us = 0.0
-        self.order: OrderedDict[int, Waiting] = OrderedDict()
+        self.order: OrderedDict[int, QueuedUnit] = OrderedDict()
 
     def is_within(self, caller: _Caller) -> bool:
         """Whether a caller has used no more than an equal share of the time."""
@@ -156,14 +156,14 @@ class FairQueue:
 
     def __init__(self, ranks: int) -> None:
         self._ranks = [_Rank() for _ in range(ranks)]
-        self._expiries: list[tuple[int, int, Waiting]] = []
+        self._expiries: list[tuple[int, int, QueuedUnit]] = []
         self._seq = 0
         self.crowded = self.ranked = False
         self.waiting = 0
         self.size_bytes = 0
 
     def push(
-        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: float = 1
+        self, unit: QueuedUnit, need_us: int, now_us: int, *, least_us: int = 0, slots: float = 1
     ) -> None:
         """Add a unit that is expected to take `need_us` of one of the `slots`.
 
@@ -196,7 +196,7 @@ class FairQueue:
         if len(rank.within) + len(rank.above) > 3 * len(rank.order) + _SPARE:
             rank.rebuild()
 
-    def pop(self, mean_us: float) -> Waiting | None:
+    def pop(self, mean_us: float) -> QueuedUnit | None:
         """Take the unit to be served next; `mean_us` is the mean time of all work here."""
         if not self.waiting:
             return None
@@ -218,7 +218,7 @@ class FairQueue:
                 self._ranks[lower].owed_us += LOW_SHARE * unit.need_us
         return unit
 
-    def settle(self, unit: Waiting, took_us: int) -> None:
+    def settle(self, unit: QueuedUnit, took_us: int) -> None:
         """Charge its caller for the time that the unit took, instead of the estimate."""
         rank = self._ranks[unit.rank]
         caller = rank.callers.get(unit.caller)
@@ -227,7 +227,7 @@ class FairQueue:
             if caller.units:
                 rank.enter(caller)
 
-    def remove(self, unit: Waiting) -> bool:
+    def remove(self, unit: QueuedUnit) -> bool:
         """Take out a unit that does not wait any more; False if it was not in the queue."""
         if not unit.seq:
             return False
@@ -248,7 +248,7 @@ class FairQueue:
                 one.owed_us = 0.0
         return True
 
-    def expire(self, now_us: int) -> Waiting | None:
+    def expire(self, now_us: int) -> QueuedUnit | None:
         """Take out a unit that can no longer finish in time; None if there is none."""
         heap = self._expiries
         while heap and (not heap[0][2].seq or heap[0][0] < now_us):
@@ -265,7 +265,7 @@ class FairQueue:
             heappop(heap)
         return heap[0][0] + 1 if heap else -1
 
-    def evict(self, rank: int) -> Waiting | None:
+    def evict(self, rank: int) -> QueuedUnit | None:
         """Take out the oldest unit of the last rank, to make room for one of `rank`."""
         for number in range(len(self._ranks) - 1, rank - 1, -1):
             if self._ranks[number].order:
@@ -295,13 +295,13 @@ class FairQueue:
             return 0
         return now_us - self._oldest(rank).queued_us
 
-    def units(self) -> list[Waiting]:
+    def units(self) -> list[QueuedUnit]:
         """Return all units that wait."""
         return [unit for rank in self._ranks for unit in rank.order.values()]
 
-    def _oldest(self, number: int) -> Waiting:
+    def _oldest(self, number: int) -> QueuedUnit:
         """Return the oldest unit of a rank, or of all; there is one."""
-        found: Waiting | None = None
+        found: QueuedUnit | None = None
         for rank in self._ranks if number < 0 else (self._ranks[number],):
             if rank.order:
                 unit = next(iter(rank.order.values()))
@@ -328,7 +328,7 @@ class FairQueue:
             need_us += rank.need_us
         return need_us
 
-    def _watch(self, unit: Waiting) -> None:
+    def _watch(self, unit: QueuedUnit) -> None:
         heap = self._expiries
         heappush(heap, (unit.latest_us, unit.seq, unit))
         if len(heap) > 2 * self.waiting + _SPARE:

@@ -17,7 +17,7 @@ by itself, as far as that is known.
 While limiting, a window is the first `WINDOW` units that are sent after the last change. It ends
 when all of them have: the short ones end first, and must not speak for all.
 
-Cost: a few additions for each unit.
+Cost: a few additions for each unit. Bounds: one record of one window.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ samples, and fades into the long window, which so follows changes over some minu
     quantiles       within 13% of the exact value: half the width of a bucket
     mean            exact
 
-Cost: one addition, and a walk over the buckets each time a half ends. Bound: 3 x `BUCKETS` counts.
+Cost: one addition, and a walk over the buckets each time a half ends. Bounds: 3 x `BUCKETS` counts.
 """
 
 from __future__ import annotations

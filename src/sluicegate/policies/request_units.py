@@ -26,10 +26,9 @@ rejected. A refund goes back at once. So the sum of charges follows the sum of c
 order small and huge requests arrive.
 
 **Work-conserving.** `displaces(request, now_us)` is true while requests of a lower class are
-admitted on
-the request's resource, which is contended. A request whose budget is spent is then admitted with
-`over_quota` set, and charged within the bound of the debt; the queue puts it behind the requests
-of its class that are within their quotas. Without contention a quota is strict.
+admitted on the request's resource, which is contended. A request whose budget is spent is then
+admitted with `over_quota` set, and charged within the bound of the debt; the queue puts it behind
+the requests of its class that are within their quotas. Without contention a quota is strict.
 
 A request that costs more than a whole budget is admitted when the budget is full, and leaves a
 debt of up to `debt_ru`; beyond that it is COST_ABOVE_LIMIT. Only the claim of a request can rule it

@@ -59,7 +59,7 @@ _SPAN_US_MAX: Final = 1 << 53
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GateSettings(RampSettings):
+class UtilizationSettings(RampSettings):
     """From where to where each class is shed, and what counts as full."""
 
     retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
@@ -91,7 +91,7 @@ class Readings(NamedTuple):
     machine_memory: float = 0.0
 
 
-class GateStats(NamedTuple):
+class UtilizationStats(NamedTuple):
     """Where it stands, why, and what it has refused, by class."""
 
     utilization: float  # with its hysteresis
@@ -120,9 +120,9 @@ class UtilizationGate:
         "worst",
     )
 
-    def __init__(self, chance: Chance, settings: GateSettings | None = None) -> None:
+    def __init__(self, chance: Chance, settings: UtilizationSettings | None = None) -> None:
         self._chance = chance
-        self.replace(GateSettings() if settings is None else settings)
+        self.replace(UtilizationSettings() if settings is None else settings)
         self._signals = dict.fromkeys(SIGNALS, 0.0)
         self.worst = "cpu"
         self._rule_id = RULE_ID
@@ -131,7 +131,7 @@ class UtilizationGate:
         self.shedding = False
         self.fleet_sheds = False  # whoever hears of the others sets it
 
-    def replace(self, settings: GateSettings) -> None:
+    def replace(self, settings: UtilizationSettings) -> None:
         """Go by these from the next readings on."""
         self.settings = settings
         self._ramps = UtilizationShed(settings)
@@ -175,9 +175,9 @@ class UtilizationGate:
         """Whether anything is being shed here."""
         return STATUS_DEGRADED if self.shedding else STATUS_NORMAL
 
-    def stats(self) -> GateStats:
+    def stats(self) -> UtilizationStats:
         """Counts since the start, and where it stands."""
-        return GateStats(
+        return UtilizationStats(
             self._ramps.effective,
             self.worst,
             self._signals,

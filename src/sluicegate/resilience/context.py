@@ -20,8 +20,10 @@ from contextvars import ContextVar, Token
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
-from sluicegate.policies.deadline import refusal
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.kernels.verdict import NEVER
 from sluicegate.system import now_us as system_now_us
 
 
@@ -94,10 +96,15 @@ def is_expired(now_us: int) -> bool:
     return served is not None and served.deadline_us is not None and now_us >= served.deadline_us
 
 
+def deadline_refusal() -> Decision:
+    """Return the refusal of work that has no time left."""
+    return Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
+
+
 def require_time(now_us: int) -> None:
     """Raise `Refused` if no time is left: before a call, and before a result is written out."""
     if is_expired(now_us):
-        raise Refused(refusal())
+        raise Refused(deadline_refusal())
 
 
 def degraded(name: str) -> bool:

@@ -11,7 +11,7 @@ from sluicegate.contracts.rule import Limit
 
 @final
 class NullGate:
-    """A `contracts.checks.Gate` that sheds nobody, and a `Ledger` that keeps nothing."""
+    """A `contracts.checks.CheckGate` that sheds nobody, and a `Ledger` that keeps nothing."""
 
     __slots__ = ()
 

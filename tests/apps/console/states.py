@@ -19,12 +19,22 @@ def dispatcher(at_s: float = 0.0, **more: Any) -> dict[str, Any]:
         "version": 1,
         "at_us": START_US + round(at_s * SECOND_US),
         "node": "kv-1",
-        "classes": [
-            {"class": name, "admitted": 0, "refused": 0, "price_milli": 1_000} for name in CLASSES
-        ],
+        "classes": [{"class": name, "admitted": 0, "refused": 0} for name in CLASSES],
         **more,
     }
     return {"app": "kv", "version": "1.0", "up_us": SECOND_US, "board": board}
+
+
+def slow_shard(shard: str, ratio: float, waiting: int = 0) -> dict[str, Any]:
+    """A shard of a board on which gets take longer than usual."""
+    return {
+        "shard": shard,
+        "operation": "get",
+        "ratio": ratio,
+        "waiting": waiting,
+        "limit": 12,
+        "origin": "found",
+    }
 
 
 def done(**classes: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.apps.console.states import (
     looked,
     pictured,
     pubsub,
+    slow_shard,
 )
 
 
@@ -116,12 +117,19 @@ def test_a_first_look_has_no_rates_yet() -> None:
     assert not picture.silent
 
 
-def test_where_prices_are_raised_is_told() -> None:
-    state = dispatcher(1.0)
-    cell = {"operation": "get", "shard": "3", "ratio": 0.3, "prices_milli": [1_000] * 3 + [4_000]}
-    state["prices"] = {"cells": [cell]}
-    (found,) = pictured(looked(dispatcher(), state)).cells
-    assert (found.node, found.shard, found.prices) == ("kv-1", "3", (1.0, 1.0, 1.0, 4.0))
+def test_slow_shards_are_read_with_their_limit() -> None:
+    state = dispatcher(1.0, slow=[slow_shard("3", 0.3, waiting=5)])
+    (found,) = pictured(looked(dispatcher(), state)).slow
+    assert (found.node, found.shard, found.ratio) == ("kv-1", "3", 0.3)
+    assert (found.waiting, found.limit, found.origin) == (5, 12, "found")
+
+
+def test_prices_are_shown_only_where_there_are_some() -> None:
+    plain = pictured(looked(dispatcher(), dispatcher(1.0)))
+    assert "price" not in overview(plain, FleetReadings(10), 300)["classes"]
+    classes = [{"class": "BULK", "admitted": 0, "refused": 0, "price_milli": 4_000}]
+    priced = pictured(looked(dispatcher(), dispatcher(1.0, classes=classes, latency=done(BULK=1))))
+    assert ">4.00<" in overview(priced, FleetReadings(10), 300)["classes"]
 
 
 @pytest.mark.parametrize(
@@ -151,34 +159,23 @@ def test_a_service_of_another_kind_is_a_node_and_no_more() -> None:
     assert [(node.app, node.error) for node in picture.nodes] == [("rulebook", "")]
 
 
-def test_the_overview_shows_what_memory_answers_and_the_slowest_places_first() -> None:
+def test_the_overview_shows_what_memory_answers_and_the_slowest_shards_first() -> None:
     shield = {"looked": 0, "served": 0, "joined": 0, "stale_served": 0}
     before = dispatcher(shield=shield)
-    after = dispatcher(2.0, shield=shield | {"looked": 90, "served": 70, "joined": 8})
-    after["prices"] = {
-        "cells": [
-            {
-                "operation": "get",
-                "shard": str(at),
-                "ratio": 0.9 - at / 10,
-                "prices_milli": [1_000] * 4,
-            }
-            for at in range(7)
-        ]
-    }
+    slow = [slow_shard(str(at), 0.55 - at / 20) for at in range(7)]
+    answered = {"looked": 90, "served": 70, "joined": 8}
+    after = dispatcher(2.0, shield=shield | answered, slow=slow)
     picture = pictured(looked(before, after))
     assert picture.from_memory == 39.0
     parts = overview(picture, FleetReadings(10), 300)
     assert '<b class="">39/s</b><span>answered from memory</span>' in parts["numbers"]
-    assert re.findall(r"<td[^>]*>(0\.\d\d)</td>", parts["prices"]) == [
+    assert re.findall(r"<td[^>]*>(0\.\d\d)</td>", parts["slow"]) == [
+        "0.25",
         "0.30",
+        "0.35",
         "0.40",
-        "0.50",
-        "0.60",
-        "0.70",
+        "0.45",
     ]
-    assert '<a href="/queues">2 more</a>' in parts["prices"]
-    assert (
-        "plain price"
-        in overview(pictured(looked(before, before)), FleetReadings(10), 300)["prices"]
-    )
+    assert '<a href="/queues">2 more</a>' in parts["slow"]
+    calm = overview(pictured(looked(before, before)), FleetReadings(10), 300)
+    assert "as long as usual" in calm["slow"]

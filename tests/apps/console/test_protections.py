@@ -36,7 +36,7 @@ def serving(at_s: float, admitted: int, refused: Reasons, **more: Any) -> dict[s
     reasons = {member.name: refused.get(member.name, {}) for member in Criticality}
     admits = dict.fromkeys(reasons, 0) | {"CRITICAL": admitted, "BULK": admitted}
     service = {
-        "protection": HOSTILE, "slots": 8, "found": False, "inflight": 3, "streams": 0,
+        "protection": HOSTILE, "slots": 8, "origin": "set", "inflight": 3, "streams": 0,
         "background": 0, "queued": 0, "queued_bytes": 0, "left_queue": 0, "waited_us": 0,
         "admitted": admits, "refused": reasons, "level": "CALM", "degrade": [], **more,
     }  # fmt: skip
@@ -64,7 +64,8 @@ def test_queue_of_a_service_is_shown_and_counted_by_class_and_reason() -> None:
     (row,) = queues(shown)["queue"].split("<tr>")[2:]
     name = f"{escape(HOSTILE)}, at http://node:1"
     for words in (
-        name, "3 of 8", ">9 (4,096 B)<", "12.0 ms", "queue_full 20/s, queue_timeout", ">hard<",
+        name, ">3<", ">8 (set)<", ">9 (4,096 B)<", "12.0 ms", "queue_full 20/s, queue_timeout",
+        ">hard<",
     ):  # fmt: skip
         assert words in row
     said = sentence_of(shown)
@@ -158,7 +159,7 @@ def test_a_real_service_under_overload_is_shown_with_what_it_refuses(tmp_path: P
 
             try:
                 pool.submit(ask)
-                until(lambda: "1 of 2" in shown(), "it works", children=[child])
+                until(lambda: ">2 (set)<" in shown(), "it works", children=[child])
                 assert "queue_full" not in shown()
                 assert "Nothing is refused." in reasons()
                 for _ in range(23):

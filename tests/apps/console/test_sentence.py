@@ -18,19 +18,13 @@ from tests.apps.console.states import (
     looked,
     pictured,
     pubsub,
+    slow_shard,
 )
 
 CALM_KV = (
     dispatcher(latency=done(CRITICAL=0, BULK=0)),
     dispatcher(1.0, latency=done(CRITICAL=100, BULK=100)),
 )
-
-
-def with_cells(ratio: float, *prices_milli: int) -> dict[str, Any]:
-    state = dispatcher(1.0, latency=done(CRITICAL=100))
-    cell = {"operation": "get", "shard": "3", "ratio": ratio, "prices_milli": prices_milli}
-    state["prices"] = {"cells": [cell]}
-    return state
 
 
 def of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
@@ -78,17 +72,14 @@ def test_what_limiters_do_not_enforce_is_said_first_whoever_stopped_it() -> None
     )
 
 
-def test_a_slow_shard_is_named_with_what_it_costs_and_whom_it_spares() -> None:
-    urgency, words = of(CALM_KV[0], with_cells(0.31, 1_000, 1_000, 2_000, 4_000))
+def test_slow_shard_is_named_with_waiting_requests() -> None:
+    slow = [slow_shard("3", 0.31, waiting=5)]
+    urgency, words = of(CALM_KV[0], dispatcher(1.0, latency=done(CRITICAL=100), slow=slow))
     assert urgency == "defending"
     assert words == (
-        "The backend is slow on shard 3: get takes 3.2 x its usual time, and BULK pays 4 x there; "
+        "The backend is slow on shard 3: get takes 3.2 x its usual time, and 5 requests wait; "
         "CRITICAL is untouched."
     )
-
-
-def test_a_shard_a_little_slower_at_plain_prices_is_no_news() -> None:
-    assert of(CALM_KV[0], with_cells(0.8, 1_000, 1_000, 1_000, 1_000))[0] == "calm"
 
 
 def test_an_account_over_its_limit_is_named_with_what_is_refused_of_it() -> None:

@@ -156,7 +156,6 @@ def keys_left(server: RedisServer) -> dict[str, Any]:
         base = f"{{{SOON.key}}}"
         return {
             "demand": client.hgetall(f"{base}:demand"),
-            "hot": client.zrange(f"{base}:hot", 0, -1),
             "of": sorted(key.rpartition(":")[2] for key in client.keys(f"{base}:of:*")),
         }
 
@@ -185,10 +184,7 @@ def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> 
 def test_sums_follow_reports_and_forget_who_is_gone(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with Kin(redis_server) as kin:
-            one, two, three = (
-                kin.member(name, hot=lambda name=name: {"k": 7, f"only {name}": 5})
-                for name in ("one", "two", "three")
-            )
+            one, two, three = (kin.member(name) for name in ("one", "two", "three"))
             one.tell({"a": 1_000, "c": 70})
             two.tell({"a": 200, "b": 5})
             three.tell({"a": 30})
@@ -197,19 +193,16 @@ def test_sums_follow_reports_and_forget_who_is_gone(redis_server: RedisServer) -
             assert one.demand_elsewhere_mru() == {"a": 230, "b": 5}
             two.tell({"a": 400})  # and nothing of b
             await two.beat()
-            one._hot_age_us = 1 << 40  # due
             await one.beat()
             assert one.demand_elsewhere_mru() == {"a": 430}
-            assert one.hot_elsewhere() == {"k": 14, "only two": 5, "only three": 5}
             await until(lambda: one.live() == 1, one)
             assert one.demand_elsewhere_mru() == {}
             assert keys_left(redis_server) == {
                 "demand": {"a": "1000", "c": "70"},
-                "hot": ["only one", "k"],
                 "of": ["one"],
             }
             await one.leave()
-            assert keys_left(redis_server) == {"demand": {}, "hot": [], "of": []}
+            assert keys_left(redis_server) == {"demand": {}, "of": []}
 
     asyncio.run(story())
 
@@ -273,12 +266,12 @@ class Recorder:
     def run_script(self, _: object, __: object, args: list[Any]) -> asyncio.Future[Any]:
         self.args.append(list(args))
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        reply.set_result([0, 1, b"1", [], [], []])
+        reply.set_result([0, 1, b"1", [], []])
         return reply
 
 
 def reported(args: list[Any]) -> dict[str, int]:
-    return dict(zip(args[9 : 9 + 2 * args[7] : 2], args[10 : 10 + 2 * args[7] : 2], strict=True))
+    return dict(zip(args[8 : 8 + 2 * args[6] : 2], args[9 : 9 + 2 * args[6] : 2], strict=True))
 
 
 def beats(demands: list[dict[str, int]], **settings: Any) -> list[dict[str, int]]:
@@ -298,10 +291,10 @@ def beats(demands: list[dict[str, int]], **settings: Any) -> list[dict[str, int]
 def test_beat_reports_only_what_has_changed() -> None:
     first = {"a": 1_000, "b": 10}
     assert beats([first, first, {"a": 1_020, "b": 20}, {"a": 1_020}]) == [
-        {"da": 1_000, "db": 10},
+        {"a": 1_000, "b": 10},
         {},
-        {"db": 20},  # a moved by 2%
-        {"db": 0},
+        {"b": 20},  # a moved by 2%
+        {"b": 0},
     ]
 
 
@@ -320,7 +313,7 @@ def test_beat_is_bounded_and_the_rest_follows(
         assert sum(len(field.encode()) + 20 for field in report) <= size
         assert not told.keys() & report.keys()
         told |= report
-    assert told == {f"d{caller}": mru for caller, mru in demand.items()}
+    assert told == demand
 
 
 def test_form_that_needs_no_demand_reports_none() -> None:
@@ -332,7 +325,7 @@ def test_form_that_needs_no_demand_reports_none() -> None:
         return client.args[0]
 
     args = asyncio.run(story())
-    assert (args[6], args[7], args[9:]) == (0, 0, [])
+    assert (args[5], args[6], args[8:]) == (0, 0, [])
 
 
 @pytest.mark.parametrize(
@@ -353,10 +346,7 @@ def commands_in_beats(server: RedisServer, members: int) -> tuple[int, int]:
 
     async def story() -> tuple[int, int]:
         async with Kin(server, gone_us=600_000_000) as kin:
-            fleet = [
-                kin.member(f"m{at:03}", hot=lambda: {f"k{key}": 10 for key in range(10)})
-                for at in range(members)
-            ]
+            fleet = [kin.member(f"m{at:03}") for at in range(members)]
             for one in fleet:
                 one.tell({f"c{caller}": 1_000 for caller in range(20)})
             for _ in range(3):
@@ -367,7 +357,7 @@ def commands_in_beats(server: RedisServer, members: int) -> tuple[int, int]:
                 before = client.info("all")
                 client.config_resetstat()
                 for one in fleet:
-                    one._hot_age_us = one._demand_age_us = 1 << 40
+                    one._demand_age_us = 1 << 40
                     await one.beat()
                 after = client.info("all")
             calls = sum(

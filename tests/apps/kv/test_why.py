@@ -47,6 +47,7 @@ def test_numbers_are_those_of_the_refusal_and_not_of_who_looks() -> None:
     assert (entry.stage, entry.reason, entry.operation) == ("request_units", "quota_spent", "put")
     assert (entry.cost_mru, entry.price_milli) == (6_500, 2_000)
     assert (entry.balance_mru, entry.quota_mru) == (30_000, 100_000)
+    assert (entry.limit, entry.limit_origin) == (0, "none yet")
 
 
 def test_what_repeats_itself_is_one_entry_and_another_stage_is_another() -> None:

@@ -9,7 +9,7 @@ from sluicegate.apps.limiter import monitor as module
 from sluicegate.apps.limiter.monitor import LOG_EVERY_US, LOOK_US, Monitor
 from sluicegate.policies.utilization_gate import SIGNALS, UtilizationGate
 from sluicegate.service.background import LAG_TICK_US
-from sluicegate.system import Load, Pressure, ThreadTimes
+from sluicegate.system import Load, PressureStall, ThreadTimes
 from sluicegate.telemetry.service_metrics import ServiceMetrics
 from sluicegate.testing import SeededChance
 
@@ -72,7 +72,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_an_idle_loop_beside_busy_neighbours_sheds_nobody(world: World) -> None:
-    world.load = Load(1.0, Pressure(1.0, 1.0, 1.0))
+    world.load = Load(1.0, PressureStall(1.0, 1.0, 1.0))
     # Its timer comes 25 ms late, since it waits so long for a core whenever it is to run.
     world.pass_looks(40, ran=0.02, waited=0.4, late_us=25_000)
     assert world.shed == ""
@@ -134,9 +134,9 @@ def test_the_machine_and_its_pressure_count_each_where_it_is_asked_to(
 ) -> None:
     world = World(monkeypatch, machine=machine, pressure=pressure)
     for load, signal, counts in (
-        (Load(1.0, Pressure(1.0, 0.0, 0.0)), "machine_cpu", machine),
-        (Load(0.1, Pressure(0.0, 0.9, 0.0)), "machine_io", pressure),
-        (Load(0.1, Pressure(0.0, 0.0, 0.9)), "machine_memory", pressure),
+        (Load(1.0, PressureStall(1.0, 0.0, 0.0)), "machine_cpu", machine),
+        (Load(0.1, PressureStall(0.0, 0.9, 0.0)), "machine_io", pressure),
+        (Load(0.1, PressureStall(0.0, 0.0, 0.9)), "machine_memory", pressure),
     ):
         world.load = load
         world.pass_looks(12, ran=0.01)

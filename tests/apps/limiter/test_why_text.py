@@ -4,7 +4,7 @@ import json
 
 from sluicegate.command_line.decision_words import describe, describe_refusal
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.utilization_gate import GateSettings, Readings
+from sluicegate.policies.utilization_gate import Readings, UtilizationSettings
 from sluicegate.service.siblings import merge_pages
 from sluicegate.service.status import to_json
 
@@ -13,7 +13,7 @@ def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
     parts = {
         Criticality.BULK: (1, 2.5, None, True),
         "readings": Readings(0.5),
-        "settings": GateSettings(),
+        "settings": UtilizationSettings(),
         "kinds": frozenset({"one"}),
     }
     value = json.loads(json.dumps(to_json(parts)))
@@ -100,9 +100,13 @@ def test_a_large_number_of_units_is_told_whole() -> None:
         "balance_mru": 789,
         "quota_mru": 10_000_000,
         "ratio": None,
+        "shard": "s1",
+        "limit": 64,
+        "limit_origin": "found",
         "queue_us": 0,
         "stress": [],
         "retry_after_us": 0,
     }
     told = describe_refusal(refusal, 1_000_000)
-    assert "cost 12,346 RU at price 1; 0.789 RU left here of 10,000 an epoch" in told
+    assert "cost 12,346 RU; 0.789 RU left here of 10,000 an epoch" in told
+    assert "limit of shard s1 64 (found)" in told

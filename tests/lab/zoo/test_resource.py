@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.player import burn
-from sluicegate.lab.zoo.resource import Resource
+from sluicegate.lab.zoo.resource import ZooResource
 
 MS = 1_000
 
@@ -23,7 +23,7 @@ def ends_ms(
     ends: dict[int, float] = {}
 
     async def main(world: World) -> None:
-        resource = Resource(world, slots, cores, [(at * MS, speed) for at, speed in speeds])
+        resource = ZooResource(world, slots, cores, [(at * MS, speed) for at, speed in speeds])
         for number, work in enumerate(works_ms):
 
             def ended(number: int = number) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
 from sluicegate.kernels.codel import Codel
-from sluicegate.kernels.fair_queue import FairQueue, Waiting
+from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
 from sluicegate.kernels.utilization_shed import UtilizationShed
 from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
@@ -161,7 +161,7 @@ def fair_queue() -> Drawing:
         while busy and busy[0] <= at:
             start(heappop(busy))
         rank = 0 if chance.random() < 0.25 else 1
-        unit = Waiting(rank, "", at + PATIENCE_US)
+        unit = QueuedUnit(rank, "", at + PATIENCE_US)
         queue.push(unit, WORK_US, at, least_us=WORK_US, slots=PLACES)
         start(at)
     sheet = Sheet("Fair queue: the wait of requests that are served", 220)

@@ -78,7 +78,7 @@ class ClassFlow(NamedTuple):
     admitted: float = 0.0
     refused: float = 0.0
     shed: float = 0.0
-    price: float = 1.0
+    price: float | None = None  # None: there are no prices
 
     @property
     def shed_share(self) -> float:
@@ -87,14 +87,16 @@ class ClassFlow(NamedTuple):
         return self.shed / offered if offered else 0.0
 
 
-class PriceCell(NamedTuple):
-    """Where a price is raised: an operation on a shard, and what each class pays there."""
+class SlowShard(NamedTuple):
+    """A shard on which an operation takes longer than usual."""
 
     node: str
-    operation: str
     shard: str
-    ratio: float
-    prices: tuple[float, ...]
+    operation: str
+    ratio: float  # the usual time over the time now
+    waiting: int
+    limit: int  # 0: none found yet
+    origin: str  # of the limit: "set", "found" or "none yet"
 
 
 class GateReading(NamedTuple):
@@ -145,7 +147,7 @@ class FleetPicture:
     nodes: tuple[NodeRow, ...] = ()
     classes: tuple[ClassFlow, ...] = ()
     reasons: tuple[tuple[str, float], ...] = ()  # refusals, the most frequent first
-    cells: tuple[PriceCell, ...] = ()
+    slow: tuple[SlowShard, ...] = ()
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
     uncounted: float = 0.0  # of those, admitted
@@ -240,7 +242,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         nodes=tuple(rows),
         classes=_classes(readings),
         reasons=_reasons(readings),
-        cells=tuple(cell for one in readings for cell in one.cells),
+        slow=tuple(SlowShard(**one) for one in dispatchers["slow"]),
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
         uncounted=sum(one.uncounted for one in readings),
@@ -270,7 +272,6 @@ class _NodeReading:
     url: str
     flows: dict[str, ClassFlow] = field(default_factory=dict)
     reasons: dict[str, float] = field(default_factory=dict)
-    cells: list[PriceCell] = field(default_factory=list)
     gate: GateReading | None = None
     degraded: float = 0.0
     uncounted: float = 0.0
@@ -372,14 +373,9 @@ def _read_dispatcher(
     later = [BoardSample(url, board)]
     own = picture(earlier, later)  # alone, so that a board that cannot be read spoils no other
     reading = _NodeReading(url, reasons=dict(own["refusals"]))
-    prices = {one["class"]: float(one["price"]) for one in own["classes"]}
+    prices = {one["class"]: one["price"] for one in own["classes"]}
     for name, flow in own["flows"].items():
-        reading.flows[name] = _flow(name, flow["done"], flow["refused"], prices.get(name, 1.0))
-    node = str(board.get("node") or url)
-    for cell in state.get("prices", {}).get("cells", ()):
-        place = (str(cell["operation"]), str(cell["shard"]))
-        charged = tuple(price / 1_000 for price in cell["prices_milli"])
-        reading.cells.append(PriceCell(node, *place, float(cell["ratio"]), charged))
+        reading.flows[name] = _flow(name, flow["done"], flow["refused"], prices.get(name))
     return reading, earlier, later
 
 
@@ -423,7 +419,7 @@ def _openings_in(state: State) -> list[Opening]:
 
 
 def _flow(
-    name: str, admitted: float, refused: Mapping[str, float], price: float = 1.0
+    name: str, admitted: float, refused: Mapping[str, float], price: float | None = None
 ) -> ClassFlow:
     shed = sum(rate for reason, rate in refused.items() if reason not in _LIMITS)
     return ClassFlow(name, admitted, sum(refused.values()), shed, price)
@@ -477,7 +473,7 @@ def _sum_flow(name: str, of: Sequence[ClassFlow]) -> ClassFlow:
         sum(flow.admitted for flow in of),
         sum(flow.refused for flow in of),
         sum(flow.shed for flow in of),
-        max((flow.price for flow in of), default=1.0),
+        max((flow.price for flow in of if flow.price is not None), default=None),
     )
 
 

@@ -24,13 +24,14 @@ class QueueReading(NamedTuple):
     """One queue; rates are a second."""
 
     name: str
-    places: int  # 0: as many as arrive
+    slots: int  # 0: there is no limit
     inflight: int
     queued: int
     queued_bytes: int
     delay_us: float | None  # of those who left it lately
     refused: tuple[tuple[str, float], ...]  # by reason, the most frequent first
     of_service: bool = False  # else it is of dispatchers
+    origin: str = ""  # of the slots: "set", "found" or "none yet"
     overload: str = ""  # of its service, and what that leaves out; empty while it is calm
 
 
@@ -49,12 +50,13 @@ def read_dispatchers(picture: Mapping[str, Any]) -> QueueReading | None:
     queue, rates = picture["queue"], picture["refusals"]
     return QueueReading(
         "all dispatchers",
-        queue["places"],
+        queue["slots"],
         queue["inflight"],
         queue["queued"],
         queue["queued_bytes"],
         queue["delay_us"],
         _by_rate((reason, rates.get(reason, 0.0)) for reason in _OF_DISPATCHERS),
+        origin=queue["origin"],
     )
 
 
@@ -112,6 +114,7 @@ def _read(
         rate(old, service, "waited_us") / left if left else None,
         _by_rate(sums.items()),
         of_service=True,
+        origin=str(service.get("origin", "")),
         overload=_overload(service),
     )
     return ServiceReading(queue, admitted, refused)

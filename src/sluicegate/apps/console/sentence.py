@@ -21,7 +21,6 @@ from sluicegate.kernels.breaker import FORCED_CLOSED, STATES
 REFUSED_SHARE_MIN: Final = 0.001
 HOT_SHARE_MIN: Final = 0.2
 ONE_CALLER_SHARE_MIN: Final = 0.5
-SLOW_RATIO: Final = 0.5
 _CRITICAL: Final = Criticality.CRITICAL.name
 
 
@@ -187,20 +186,16 @@ def _critical_refused(picture: FleetPicture) -> Sentence | None:
 
 
 def _slow(picture: FleetPicture) -> Sentence | None:
-    slow = [cell for cell in picture.cells if cell.ratio < SLOW_RATIO or max(cell.prices) > 1]
-    if not slow:
+    if not picture.slow:
         return None
-    cell = min(slow, key=lambda one: (-max(one.prices), one.ratio))
-    shard = cell.shard if cell.shard.startswith("shard") else f"shard {cell.shard}"
-    where = f" on {shard}" if cell.shard else ""
+    slow = picture.slow[0]
+    shard = slow.shard if slow.shard.startswith("shard") else f"shard {slow.shard}"
+    where = f" on {shard}" if slow.shard else ""
     words = (
-        f"The backend is slow{where}: {cell.operation} takes {_times(cell.ratio)} its usual time"
+        f"The backend is slow{where}: {slow.operation} takes {_times(slow.ratio)} its usual time"
     )
-    price = max(cell.prices)
-    if price > 1:
-        priced = zip(Criticality, cell.prices, strict=False)
-        names = [member.name for member, one in priced if one == price]
-        words += f", and {_list(names)} pay{'s' if len(names) == 1 else ''} {price:.3g} x there"
+    if slow.waiting:
+        words += f", and {counted(slow.waiting, 'request')} wait"
     return Sentence(Urgency.DEFENDING, f"{words}; {_untouched(picture)}.", "queues")
 
 

@@ -24,7 +24,7 @@ from sluicegate.command_line.service_client import (
     add_token_flags,
     token_from,
 )
-from sluicegate.command_line.text import clip, duration, per_second, percent, table
+from sluicegate.command_line.text import clip, duration, limit_words, per_second, percent, table
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.system import SystemClock
 
@@ -33,7 +33,7 @@ AT_DEFAULT: Final = tuple(f"http://127.0.0.1:{port}" for port in (7070, 7080, 70
 TIMEOUT_S: Final = 2.0
 GONE_S: Final = 600.0
 REASONS_SHOWN: Final = 5
-PRICES_SHOWN: Final = 5
+SLOW_SHOWN: Final = 5
 NODES_SHOWN: Final = 12
 EXAMPLES: Final = f"""\
 examples:
@@ -115,7 +115,7 @@ def as_json(picture: FleetPicture) -> dict[str, Any]:
         "nodes": [node._asdict() for node in picture.nodes],
         "classes": [flow._asdict() for flow in picture.classes],
         "reasons": dict(picture.reasons),
-        "prices": [cell._asdict() for cell in picture.cells],
+        "slow": [shard._asdict() for shard in picture.slow],
         "p99_us": picture.p99_us,
         "from_memory": picture.from_memory,
         "queue_us": picture.queue_us,
@@ -147,27 +147,42 @@ def lines_of(picture: FleetPicture) -> list[str]:
         f"{per_second(picture.degraded)} decided without store"
     )
     latency = picture.dispatchers.get("latency", {})
+    priced = any(flow.price is not None for flow in picture.classes)
     rows = []
     for flow in picture.classes:
         took = latency.get(flow.name, {})
         rows.append(
             [
                 flow.name, per_second(flow.admitted), per_second(flow.refused),
-                per_second(flow.shed), percent(flow.shed_share), f"{flow.price:.2f}",
+                per_second(flow.shed), percent(flow.shed_share),
+                *([f"{flow.price or 1.0:.2f}"] if priced else []),
                 _span(took.get("p50_us")), _span(took.get("p99_us")),
             ]
         )  # fmt: skip
-    heads = ["class", "admitted", "refused", "for the service", "share", "price", "p50", "p99"]
+    heads = [
+        "class",
+        "admitted",
+        "refused",
+        "for the service",
+        "share",
+        *(["price"] if priced else []),
+        "p50",
+        "p99",
+    ]
     lines += ["", *table(heads, rows, left=1)]
     if picture.reasons:
         found = [[name, per_second(rate)] for name, rate in picture.reasons[:REASONS_SHOWN]]
         lines += ["", *table(["refused, by reason", ""], found, left=1)]
-    if picture.cells:
-        raised = [
-            [clip(cell.operation), cell.shard, f"{cell.ratio:.2f}", f"{max(cell.prices):.2f}"]
-            for cell in picture.cells[:PRICES_SHOWN]
-        ]
-        lines += ["", *table(["slow or dear", "shard", "ratio", "highest price"], raised, left=2)]
+    if picture.slow:
+        slow = [
+            [
+                clip(one.shard or "all"), clip(one.operation), f"{one.ratio:.2f}",
+                f"{one.waiting:,}", limit_words(one.limit, one.origin),
+            ]
+            for one in picture.slow[:SLOW_SHOWN]
+        ]  # fmt: skip
+        heads = ["slow shard", "operation", "latency ratio", "waiting", "limit"]
+        lines += ["", *table(heads, slow, left=2)]
     return [*lines, "", *_nodes(picture)]
 
 

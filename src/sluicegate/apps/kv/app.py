@@ -155,7 +155,6 @@ class KvApp(App[KvSettings]):
         self.still = StillWatch(
             self.chain.stack.stats, self.clock, f"the engine {self.engine.name}"
         )
-        supply = self.quotas.supply if layered else None
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
@@ -163,7 +162,7 @@ class KvApp(App[KvSettings]):
         self.admission = Admission(
             self.chain,
             self.clock,
-            supply,
+            self.quotas.supply if layered else None,
             self.engine_watch,
             self.refusals,
             spans,
@@ -238,7 +237,7 @@ class KvApp(App[KvSettings]):
         self._views = self.catalogue.views
         self.catalogue.on_change = self._replace_changed_tables
         background = self.background
-        self.quotas.start(background, None)
+        self.quotas.start(background)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
@@ -345,9 +344,14 @@ class KvApp(App[KvSettings]):
             "glass": lambda: None if self.follower is None else self.follower.state(),
             "request_units": chain.units.stats,
             "costs": self.costs.state,
-            "prices": lambda: {
-                "penalized": [] if chain.mussel is None else chain.mussel.prices.penalized(),
-            },
+            "prices": lambda: (
+                None
+                if chain.mussel is None
+                else {
+                    "prices_milli": chain.prices_milli,
+                    "penalized": chain.mussel.prices.penalized(),
+                }
+            ),
             "keeper": self.keeper.stats,
             "capture": lambda: None if self.capture is None else self.capture.stats(),
             "slots": lambda: chain.pressure(self.clock.now_us()),
@@ -425,6 +429,7 @@ class KvApp(App[KvSettings]):
             refused=self.usage.refusals(),
             usage=usage,
             pressure=chain.pressure(now_us),
+            slow=chain.slow(),
             classes=self._classes(),
             engine=engine,
             took=self.usage.took(),
@@ -528,7 +533,7 @@ class KvApp(App[KvSettings]):
         admitted = dict.fromkeys(Criticality, 0)
         for (_, member), times in self.usage.took().items():
             admitted[member] += sum(times.counts)
-        prices = self.chain.prices_milli
+        prices = self.chain.prices_milli or (0,) * len(Criticality)
         return [ClassUse(one, admitted[one], refused[one], prices[one]) for one in Criticality]
 
 

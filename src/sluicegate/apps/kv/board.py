@@ -17,7 +17,7 @@ from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.command_line.boards import VERSION
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import Upload
-from sluicegate.policies.admission.pressure import Pressure
+from sluicegate.policies.admission.pressure import Pressure, SlowResource, origin_of
 from sluicegate.policies.stack import StackStats
 from sluicegate.telemetry.snapshot import Histogram
 
@@ -38,7 +38,7 @@ class CallerUse(NamedTuple):
 
 
 class ClassUse(NamedTuple):
-    """What became of the requests of one class, and what a unit costs it, in thousandths."""
+    """The requests of one class, and the price of a unit in thousandths; 0: no price."""
 
     member: Criticality
     admitted: int
@@ -63,6 +63,7 @@ def board(
     refused: Mapping[tuple[str, Criticality], int] | None = None,
     usage: Mapping[str, CallerUse] | None = None,
     pressure: Pressure | None = None,
+    slow: Sequence[SlowResource] = (),
     classes: Sequence[ClassUse] = (),
     engine: Mapping[str, EngineUse] | None = None,
     took: Mapping[tuple[str, Criticality], Histogram] | None = None,
@@ -88,6 +89,7 @@ def board(
     if pressure is not None:
         values["stress"] = _stress(pressure)
         values["queue"] = _queue(pressure)
+    values["slow"] = [_slow(one) for one in slow]
     values["classes"] = [_class(one) for one in classes]
     values["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
     values["latency"] = _latency(took or {})
@@ -143,20 +145,27 @@ def _stress(pressure: Pressure) -> dict[str, object]:
     }
 
 
-def _class(use: ClassUse) -> dict[str, object]:
-    """What a class was admitted and refused, and its price of a unit, in thousandths."""
+def _slow(slow: SlowResource) -> dict[str, object]:
     return {
-        "class": use.member.name,
-        "admitted": use.admitted,
-        "refused": use.refused,
-        "price_milli": use.price_milli,
+        "shard": slow.resource,
+        "operation": slow.operation,
+        "ratio": slow.ratio,
+        "waiting": slow.waiting,
+        "limit": slow.limit,
+        "origin": slow.origin,
     }
+
+
+def _class(use: ClassUse) -> dict[str, object]:
+    """The counts of a class, and its price if there are prices."""
+    shown = {"class": use.member.name, "admitted": use.admitted, "refused": use.refused}
+    return {**shown, "price_milli": use.price_milli} if use.price_milli else shown
 
 
 def _queue(pressure: Pressure) -> dict[str, object]:
     return {
-        "places": pressure.limit,
-        "found": pressure.found,
+        "slots": pressure.limit,
+        "origin": origin_of(pressure.limit, pressure.found),
         "inflight": pressure.inflight,
         "queued": pressure.queued,
         "queued_bytes": pressure.queued_bytes,

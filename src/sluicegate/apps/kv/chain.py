@@ -22,9 +22,14 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
-from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.policies.admission.gate import Gate
-from sluicegate.policies.admission.pressure import Pressure, pressure_of
+from sluicegate.policies.admission.pressure import (
+    Pressure,
+    SlowResource,
+    limit_of,
+    pressure_of,
+    slow_resources,
+)
 from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
@@ -152,14 +157,23 @@ class PolicyChain:
 
     @property
     def prices_milli(self) -> tuple[int, ...]:
-        """The price of a request unit for each class, in thousandths."""
-        if self.mussel is None:
-            return (PRICE_ONE_MILLI,) * len(Criticality)
-        return self.mussel.prices.prices_milli()
+        """The price of a request unit for each class, in thousandths; empty: there are none."""
+        return () if self.mussel is None else self.mussel.prices.prices_milli()
 
     def pressure(self, now_us: int) -> Pressure:
         """Return how much waits, and how slow the slowest shard is."""
         return pressure_of(self.gate, self.pool, self.lag_us, now_us)
+
+    def slow(self) -> list[SlowResource]:
+        """Return the shards that take longer than usual, the slowest first."""
+        return [] if self.gate is None else slow_resources(self.gate)
+
+    def limit_of(self, shard: str) -> tuple[int, str]:
+        """Return the limit of a shard, 0 for no limit, and its origin."""
+        if self.gate is None:
+            assert self.pool is not None  # one of them is there
+            return self.pool.slots, "set"
+        return limit_of(self.gate, shard)
 
     def load(self, shard: str) -> float:
         """Return how much of the limit of a shard is in use; 1 if requests wait for it."""

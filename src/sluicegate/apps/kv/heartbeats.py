@@ -1,13 +1,12 @@
 """Heartbeats: the members of a fleet, and sums of their reports, in one Redis hash slot.
 
-A beat writes the instant, and the changes of its dispatcher's report: demand by caller, and the
-weights of hot keys. The script adds the changes to sums over all dispatchers, so a beat
-reads sums and no other dispatcher's report. Its cost does not grow with the fleet.
+A beat writes the instant, and the changes of its dispatcher's report: its demand by caller. The
+script adds the changes to sums over all dispatchers, so a beat reads sums and no other dispatcher's
+report. Its cost does not grow with the fleet.
 
     {KEY}:at         sorted set   name -> instant of the last beat, by the store's clock
     {KEY}:changes    number       of joins and leaves
     {KEY}:demand     hash         caller -> demand on all dispatchers
-    {KEY}:hot        sorted set   key -> weight at all dispatchers
     {KEY}:of:NAME    hash         what NAME has reported, subtracted when it is gone
 
 Reports are absolute values, so a beat that is repeated changes nothing. A dispatcher that the store
@@ -18,14 +17,14 @@ The members of a fleet share budgets of beats, changes and reads per second, so 
 larger fleet beats, reports and reads less often: see the constants below. Other bounds:
 `members_max` members, beyond which a dispatcher is not counted, logs an error and is not ready;
 `changes_max` changes of `report_bytes_max` bytes in a beat. The largest changes go first, such as
-callers and keys that are new.
+callers that are new.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
@@ -44,23 +43,17 @@ if TYPE_CHECKING:
 KEY_DEFAULT: Final = "sluicegate:kv:members"
 WATCHED: Final = "heartbeat"  # as the store's watch knows this
 NAME_BYTES_MAX: Final = 240
-# How far a value moves before it is reported again. Demand is an estimate, which varies by as much
-# from epoch to epoch; the weight of a hot key only ranks it.
+# How far demand moves before it is reported again: an estimate varies by as much between epochs.
 DEMAND_NEWS: Final = 0.05
-HOT_NEWS: Final = 0.5
 CALLERS_READ_MAX: Final = 256  # up to this number all are read; beyond it, those with demand here
-HOT_READ_MAX: Final = 64
 # Over all members, in a second. With 1,000 members each is 2 to 5% of a core of Redis.
 BEATS_PER_S: Final = 1_000
 CHANGES_PER_S: Final = 4_000
 DEMAND_READS_PER_S: Final = 500
-HOT_READS_PER_S: Final = 200
 NAME_LISTS_PER_S: Final = 50  # of changed names, and each is as long as the fleet
 GONE_BEATS: Final = 4  # that a member misses
 _VALUE_BYTES: Final = 20  # of a number as text, at most
 _LONG_US: Final = 1 << 40
-_DEMAND: Final = "d"
-_HOT: Final = "h"
 _US: Final = 1_000_000
 _FULL: Final = -1
 
@@ -68,16 +61,11 @@ _log: Final = logging.getLogger("sluicegate.kv")
 
 _PARTS: Final = """
 local base = KEYS[1]
-local at, demand, hot = base .. ':at', base .. ':demand', base .. ':hot'
+local at, demand = base .. ':at', base .. ':demand'
 
-local function add(field, change)
-  local kind, key = string.sub(field, 1, 1), string.sub(field, 2)
-  if kind == 'd' then
-    if redis.call('HINCRBY', demand, key, string.format('%.0f', change)) <= 0 then
-      redis.call('HDEL', demand, key)
-    end
-  elseif tonumber(redis.call('ZINCRBY', hot, string.format('%.0f', change), key)) <= 0 then
-    redis.call('ZREM', hot, key)
+local function add(caller, change)
+  if redis.call('HINCRBY', demand, caller, string.format('%.0f', change)) <= 0 then
+    redis.call('HDEL', demand, caller)
   end
 end
 
@@ -90,16 +78,16 @@ local function forget(name)
 end
 """
 # KEYS: the base. ARGV: name, us until one is gone, members at most, the changes that were known,
-# whether names are wanted, hot keys wanted, callers read at most, reported changes, us until one is
-# gone for each member; then field and value of each change; then the callers to read. At most 16
-# that are gone are forgotten in a beat.
+# whether names are wanted, callers read at most, reported changes, us until one is gone for each
+# member; then caller and demand of each change; then the callers to read. At most 16 that are gone
+# are forgotten in a beat.
 BEAT: Final = Script(
     _PARTS
     + """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local name, most = ARGV[1], tonumber(ARGV[3])
-local gone = math.max(tonumber(ARGV[2]), redis.call('ZCARD', at) * tonumber(ARGV[9]))
+local gone = math.max(tonumber(ARGV[2]), redis.call('ZCARD', at) * tonumber(ARGV[8]))
 local own, ends = base .. ':of:' .. name, math.ceil(gone / 1000) * 10
 local function far(low, high)
   for _, one in ipairs(redis.call('ZRANGEBYSCORE', at, low, high, 'LIMIT', 0, 8)) do forget(one) end
@@ -114,16 +102,16 @@ if joined then
   redis.call('INCR', base .. ':changes')
 end
 redis.call('ZADD', at, string.format('%.0f', now), name)
-local told = tonumber(ARGV[8])
+local told = tonumber(ARGV[7])
 if told > 0 then
   local fields, set, dropped = {}, {}, {}
-  for i = 1, told do fields[i] = ARGV[8 + 2 * i] end
+  for i = 1, told do fields[i] = ARGV[7 + 2 * i] end
   local before = redis.call('HMGET', own, unpack(fields))
   for i = 1, told do
-    local value, was = tonumber(ARGV[9 + 2 * i]), tonumber(before[i] or '0')
+    local value, was = tonumber(ARGV[8 + 2 * i]), tonumber(before[i] or '0')
     if value ~= was then add(fields[i], value - was) end
     if value > 0 then
-      set[#set + 1], set[#set + 2] = fields[i], ARGV[9 + 2 * i]
+      set[#set + 1], set[#set + 2] = fields[i], ARGV[8 + 2 * i]
     else
       dropped[#dropped + 1] = fields[i]
     end
@@ -132,10 +120,10 @@ if told > 0 then
   if #dropped > 0 then redis.call('HDEL', own, unpack(dropped)) end
 end
 redis.call('PEXPIRE', own, ends * 2)
-for _, key in ipairs({at, demand, hot, base .. ':changes'}) do redis.call('PEXPIRE', key, ends) end
+for _, key in ipairs({at, demand, base .. ':changes'}) do redis.call('PEXPIRE', key, ends) end
 local changes = redis.call('GET', base .. ':changes')
-local out = {joined and 1 or 0, redis.call('ZCARD', at), changes, {}, {}, {}}
-local first, read_max = 10 + 2 * told, tonumber(ARGV[7])
+local out = {joined and 1 or 0, redis.call('ZCARD', at), changes, {}, {}}
+local first, read_max = 9 + 2 * told, tonumber(ARGV[6])
 if read_max > 0 then
   if redis.call('HLEN', demand) <= read_max then
     out[4] = redis.call('HGETALL', demand)
@@ -146,10 +134,7 @@ if read_max > 0 then
     end
   end
 end
-if tonumber(ARGV[6]) > 0 then
-  out[5] = redis.call('ZREVRANGE', hot, 0, ARGV[6] - 1, 'WITHSCORES')
-end
-if ARGV[5] == '1' and changes ~= ARGV[4] then out[6] = redis.call('ZRANGE', at, 0, -1) end
+if ARGV[5] == '1' and changes ~= ARGV[4] then out[5] = redis.call('ZRANGE', at, 0, -1) end
 return out
 """,
     name="beat",
@@ -200,13 +185,11 @@ class HeartbeatMembers:
         *,
         demand: bool = True,
         settings: HeartbeatSettings | None = None,
-        hot: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
             raise BadValue("members.name", name, f"give 1 to {NAME_BYTES_MAX} bytes")
         self.name = name
         self.settings = settings or HeartbeatSettings()
-        self.hot = hot
         self.watch: StoreWatch | None = None  # is notified whether the store answers
         self.demand_mru: Mapping[str, int] = NOTHING
         self._client = client
@@ -217,9 +200,8 @@ class HeartbeatMembers:
         self._names: list[str] = []  # of the others
         self._changes = b""  # when they were read
         self._elsewhere_mru: Mapping[str, int] = NOTHING
-        self._hot_elsewhere: Mapping[str, int] = NOTHING
         # Since they were read; as of now they never were.
-        self._demand_age_us = self._hot_age_us = self._names_age_us = _LONG_US
+        self._demand_age_us = self._names_age_us = _LONG_US
         self._beats = self._failures = 0
         self._failing = self._full = False
 
@@ -234,10 +216,6 @@ class HeartbeatMembers:
     def demand_elsewhere_mru(self) -> Mapping[str, int]:
         """Return the demand on the others together."""
         return self._elsewhere_mru
-
-    def hot_elsewhere(self) -> Mapping[str, int]:
-        """Return what the hottest keys weigh at the others together."""
-        return self._hot_elsewhere
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
         """For the next beat."""
@@ -269,10 +247,8 @@ class HeartbeatMembers:
         settings = self.settings
         every_us = self.every_us
         self._demand_age_us += every_us
-        self._hot_age_us += every_us
         self._names_age_us += every_us
         demand_wanted = self._demand and self._demand_age_us >= self._apart_us(DEMAND_READS_PER_S)
-        hot_wanted = self.hot is not None and self._hot_age_us >= self._apart_us(HOT_READS_PER_S)
         names_wanted = self._names_age_us >= self._apart_us(NAME_LISTS_PER_S)
         told = self._report()
         args: list[Part] = [
@@ -281,13 +257,12 @@ class HeartbeatMembers:
             settings.members_max,
             self._changes,
             int(names_wanted),
-            HOT_READ_MAX if hot_wanted else 0,
             CALLERS_READ_MAX if demand_wanted else 0,
             len(told),
             GONE_BEATS * _US // BEATS_PER_S,
         ]
-        for field, value in told.items():
-            args += (field, value)
+        for caller, demand in told.items():
+            args += (caller, demand)
         if demand_wanted:
             args += list(self.demand_mru)[:CALLERS_READ_MAX]
         try:
@@ -304,7 +279,7 @@ class HeartbeatMembers:
         self._failing = False
         if self.watch is not None:
             self.watch.answered(WATCHED)
-        self._take(reply, told, demand_wanted, hot_wanted, names_wanted)
+        self._take(reply, told, demand_wanted, names_wanted)
         return True
 
     async def leave(self) -> None:
@@ -329,29 +304,20 @@ class HeartbeatMembers:
         """Return changes since the last report, the largest first."""
         now: dict[str, int] = {}
         if self._demand:
-            now = {_DEMAND + caller: mru for caller, mru in self.demand_mru.items() if mru > 0}
-        if self.hot is not None:
-            now |= {_HOT + key: weight for key, weight in self.hot().items() if weight > 0}
+            now = {caller: mru for caller, mru in self.demand_mru.items() if mru > 0}
         told = self._told
         changes = [
-            (_change(told.get(field, 0), now.get(field, 0)), field) for field in {*now, *told}
+            (_change(told.get(caller, 0), now.get(caller, 0)), caller) for caller in {*now, *told}
         ]
-        changed = sorted(
-            (
-                one
-                for one in changes
-                if one[0] > (DEMAND_NEWS if one[1][0] == _DEMAND else HOT_NEWS)
-            ),
-            reverse=True,
-        )
+        changed = sorted((one for one in changes if one[0] > DEMAND_NEWS), reverse=True)
         report: dict[str, int] = {}
         left = self.settings.report_bytes_max
         most = CHANGES_PER_S * self.every_us // (_US * self._live)
-        for _, field in changed[: max(1, min(most, self.settings.changes_max))]:
-            left -= len(field.encode()) + _VALUE_BYTES
+        for _, caller in changed[: max(1, min(most, self.settings.changes_max))]:
+            left -= len(caller.encode()) + _VALUE_BYTES
             if left < 0:
                 break
-            report[field] = now.get(field, 0)
+            report[caller] = now.get(caller, 0)
         return report
 
     def _take(
@@ -359,7 +325,6 @@ class HeartbeatMembers:
         reply: Any,
         report: Mapping[str, int],
         demand_read: bool,
-        hot_read: bool,
         names_read: bool,
     ) -> None:
         if reply[0] == _FULL:
@@ -368,19 +333,16 @@ class HeartbeatMembers:
             self._told.clear()
             return
         self._set_full(False)
-        joined, live, changes, demand, hot, names = reply
+        joined, live, changes, demand, names = reply
         if joined:
             self._told.clear()
         self._told.update(report)
-        for field in [field for field, value in report.items() if not value]:
-            del self._told[field]
+        for caller in [caller for caller, mru in report.items() if not mru]:
+            del self._told[caller]
         self._live = max(int(live), 1)
         if demand_read:
             self._demand_age_us = 0
-            self._elsewhere_mru = self._without_own(_DEMAND, demand)
-        if hot_read:
-            self._hot_age_us = 0
-            self._hot_elsewhere = self._without_own(_HOT, hot)
+            self._elsewhere_mru = self._without_own(demand)
         if names_read and changes != self._changes:
             self._names_age_us = 0
             self._changes = changes
@@ -388,11 +350,11 @@ class HeartbeatMembers:
                 text for name in names if (text := name.decode("utf-8", "replace")) != self.name
             ]
 
-    def _without_own(self, kind: str, sums: Sequence[bytes]) -> dict[str, int]:
+    def _without_own(self, sums: Sequence[bytes]) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, total in zip(sums[::2], sums[1::2], strict=True):
             text = name.decode("utf-8", "replace")
-            elsewhere = int(total) - self._told.get(kind + text, 0)
+            elsewhere = int(total) - self._told.get(text, 0)
             if elsewhere > 0:
                 found[text] = elsewhere
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sluicegate.apps.kv.shield.settings import ShieldStats
 from sluicegate.apps.kv.store_watch import StoreState
@@ -78,18 +78,20 @@ def of_callers(usage: CallerUsage) -> Iterable[MetricFamily]:
     )
 
 
-def of_pressure(pressure: Pressure, prices_milli: Iterable[int]) -> Iterable[MetricFamily]:
+def of_pressure(pressure: Pressure, prices_milli: Sequence[int]) -> Iterable[MetricFamily]:
     """What waits, for how many slots, and what a request unit costs each class."""
     ratio = "Usual time of the slowest shard over its time now."
     yield gauge("sluicegate_kv_latency_ratio", ratio, pressure.ratio)
     level = "0 calm, 1 requests wait longer than they take, 2 CRITICAL ones too."
     yield gauge("sluicegate_kv_stress_level", level, int(pressure.level))
     yield gauge("sluicegate_kv_loop_lag_seconds", "The event loop's.", pressure.lag_us / 1e6)
-    prices = [
-        MetricSample("", (("priority", member.name),), price / 1_000)
-        for member, price in zip(Criticality, prices_milli, strict=True)
-    ]
-    yield MetricFamily("sluicegate_kv_price", "gauge", "", "What a unit costs each class.", prices)
+    if prices_milli:
+        prices = [
+            MetricSample("", (("priority", member.name),), price / 1_000)
+            for member, price in zip(Criticality, prices_milli, strict=True)
+        ]
+        text = "What a unit costs each class."
+        yield MetricFamily("sluicegate_kv_price", "gauge", "", text, prices)
     yield gauge("sluicegate_kv_queue_length", "Requests that wait.", pressure.queued)
     yield gauge("sluicegate_kv_queue_bytes", "Their bytes.", pressure.queued_bytes)
     yield gauge("sluicegate_kv_queue_delay_seconds", "Of the longest.", pressure.queue_us / 1e6)

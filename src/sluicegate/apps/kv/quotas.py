@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -89,11 +89,10 @@ class Quotas:
                 leases=store is not None,
             )
 
-    def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
+    def start(self, background: Background) -> None:
         """Keep the budget supplied, and beat."""
         members = self.members
         if isinstance(members, HeartbeatMembers):
-            members.hot = hot
             background.start("heartbeat", members.run)
         if self.groups is None or self.groups.leases:
             background.start("budget", self.shares.run)
@@ -159,11 +158,6 @@ class Quotas:
         """Return why the fleet does not count this dispatcher; empty if it does."""
         members = self.members
         return members.why_not_counted() if isinstance(members, HeartbeatMembers) else ""
-
-    def hot_elsewhere(self) -> Mapping[str, int]:
-        """Return what the hottest keys weigh at the other dispatchers together."""
-        members = self.members
-        return members.hot_elsewhere() if isinstance(members, HeartbeatMembers) else {}
 
     def families(self) -> Iterable[MetricFamily]:
         """The same as metrics."""

@@ -1,7 +1,8 @@
 """Refusal ring: recent refusals of a dispatcher, with the numbers that they were decided on.
 
 Kept to show a caller's owner what it met: the stage and its reason, and as they stood at that
-instant the price, what the caller had left, the latency ratio and the queue delay. What repeats
+instant the price, what the caller had left, the latency ratio, the limit of the shard and the
+queue delay. What repeats
 itself within a second (the same caller, class, operation, shard, stage and reason) is one entry
 with a count; its numbers are those of the first. So a caller that hammers costs a look-up for each
 refusal, and does not wash away the others.
@@ -44,6 +45,8 @@ class KeptRefusal(NamedTuple):
     balance_mru: int | None  # None: its group has it
     quota_mru: int | None  # of an epoch
     ratio: float | None  # of the slowest operation; None: too little is known
+    limit: int  # of requests in flight on the shard; 0: no limit
+    limit_origin: str  # "set", "found" or "none yet"
     queue_us: int
     stress: tuple[str, ...]
     retry_after_us: int
@@ -98,6 +101,7 @@ class RefusalRing:
         if len(self._open) >= (self._entries.maxlen or 0):
             self._open.clear()  # what is open goes on as new entries
         pressure = self._chain.pressure(now_us)
+        limit, limit_origin = self._chain.limit_of(request.shard)
         standing = self._standing(request.caller, now_us)
         entry = self._open[kind] = _Entry(
             KeptRefusal(
@@ -116,6 +120,8 @@ class RefusalRing:
                 None if standing is None else standing.level_mru,
                 None if standing is None else standing.quota_mru,
                 pressure.ratio,
+                limit,
+                limit_origin,
                 pressure.queue_us,
                 pressure.why,
                 decision.retry_after_us,

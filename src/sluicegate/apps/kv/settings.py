@@ -143,7 +143,7 @@ class KvSettings(RulesSettings):
     queue_bytes: Annotated[int, Setting("their bytes", whole(4_096, _BYTES_MAX, "BYTES"))] = (
         64 << 20
     )
-    # Under stress.
+    # Under overload.
     deadline_ms: Annotated[
         int,
         Setting(

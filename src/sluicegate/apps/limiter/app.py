@@ -50,7 +50,7 @@ from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.limits.glass.follower import GlassFollower, follow
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
-from sluicegate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
+from sluicegate.policies.utilization_gate import OpenGate, UtilizationGate, UtilizationSettings
 from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.release_counts import release_counts
@@ -407,8 +407,8 @@ def _gate(settings: LimiterSettings) -> UtilizationGate | OpenGate:
     )
 
 
-def _gate_settings(settings: LimiterSettings) -> GateSettings:
-    return GateSettings(ramps=settings.ramps)
+def _gate_settings(settings: LimiterSettings) -> UtilizationSettings:
+    return UtilizationSettings(ramps=settings.ramps)
 
 
 def _stores(

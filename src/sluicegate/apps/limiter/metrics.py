@@ -10,7 +10,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
-from sluicegate.policies.utilization_gate import GateStats
+from sluicegate.policies.utilization_gate import UtilizationStats
 from sluicegate.rules.mesh.rule_stats import RuleStatsValues
 from sluicegate.rules.unmatched import UnmatchedRequests
 from sluicegate.service.rules_source import RulesSource
@@ -71,7 +71,7 @@ def of_unmatched(unmatched: UnmatchedRequests) -> MetricFamily:
     return MetricFamily("sluicegate_limiter_unmatched", "counter", "", meaning, samples)
 
 
-def of_gate(stats: GateStats) -> Iterable[MetricFamily]:
+def of_gate(stats: UtilizationStats) -> Iterable[MetricFamily]:
     """Where the gate stands, and why."""
     yield gauge("sluicegate_limiter_utilization", "What the gate goes by.", stats.utilization)
     yield MetricFamily(

@@ -25,6 +25,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.listener import new_loop
 from sluicegate.kernels.breaker import CLOSED, STATES
+from sluicegate.policies.admission.pressure import origin_of
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.metrics import families
 from sluicegate.resilience.server.protection import Protection
@@ -109,7 +110,7 @@ def _protection_row(name: str, protection: Protection) -> dict[str, object]:
     return {
         "protection": name[:NAME_LETTERS_MAX],
         "slots": stats.slots,
-        "found": stats.found,
+        "origin": origin_of(stats.slots, stats.found),
         "inflight": stats.gate.inflight,
         "streams": stats.streams,
         "background": stats.background,

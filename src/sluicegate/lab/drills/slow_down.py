@@ -34,6 +34,7 @@ HEALTHY_US: Final = 75 * US  # a healthy latency is known after a minute
 CALM_US: Final = 15 * US  # between the two, and after them
 RELAXED_US: Final = 3 * US  # after the end prices are what they were
 WORK_MS: Final = 3
+_NO_PRICES: Final = {"prices_milli": (1_000,), "penalized": ()}
 TIMES: Final = 4  # as slow as before, the whole engine
 KEYS: Final = 400
 BIN_US: Final = 1_000_000
@@ -141,9 +142,10 @@ def _judge(
         )
     outcome.figures |= served
     # Asked before it began, as it ended and after it: twice.
-    dearest = max(max(states[at]["prices"]["prices_milli"]) for at in (2, 5)) / 1_000
-    penalized = max(len(state["prices"]["penalized"]) for state in states)
-    raised = max(max(states[at]["prices"]["prices_milli"]) for at in (1, 4)) / 1_000
+    priced = [state["prices"] or _NO_PRICES for state in states]
+    dearest = max(max(priced[at]["prices_milli"]) for at in (2, 5)) / 1_000
+    penalized = max(len(one["penalized"]) for one in priced)
+    raised = max(max(priced[at]["prices_milli"]) for at in (1, 4)) / 1_000
     outcome.figures["dearest price while it was slow"] = raised
     outcome.add_bar(
         f"dearest price {RELAXED_US // US} s after the end", dearest, at_most=1.0, must_miss=control

@@ -7,16 +7,16 @@ from typing import Final
 
 from sluicegate.lab.virtual_loop import VirtualLoop
 from sluicegate.lab.world import World
-from sluicegate.lab.zoo.resource import Resource
+from sluicegate.lab.zoo.resource import ZooResource
 from sluicegate.lab.zoo.shape import ZooShape
 
 LOOP_IO_US: Final = 5_000  # what a handler that works in the loop awaits half way
 
 
-def make_resources(world: World, shape: ZooShape) -> list[Resource]:
+def make_resources(world: World, shape: ZooShape) -> list[ZooResource]:
     """Return the sets of slots of a shape."""
     return [
-        Resource(world, shape.slots, shape.cores, shape.speeds(number))
+        ZooResource(world, shape.slots, shape.cores, shape.speeds(number))
         for number in range(shape.resources)
     ]
 

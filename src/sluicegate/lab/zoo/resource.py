@@ -21,7 +21,7 @@ from sluicegate.lab.world import World
 
 
 @final
-class Resource:
+class ZooResource:
     """`slots` of them (0: any number) with the power of `cores` (0: of as many as are busy)."""
 
     def __init__(

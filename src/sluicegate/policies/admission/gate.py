@@ -36,7 +36,7 @@ from sluicegate.contracts.reasons import (
     Reason,
 )
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.fair_queue import Waiting
+from sluicegate.kernels.fair_queue import QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.admission.resource import RANKS, Resource, rank_of
@@ -67,7 +67,7 @@ class GateStats(NamedTuple):
 
 
 @final
-class GateWaiter(Waiting):
+class GateWaiter(QueuedUnit):
     """A request in the queue; `future` receives its permit or its refusal."""
 
     __slots__ = ("future", "request", "resource")
@@ -366,7 +366,7 @@ class Gate(BasePromptPolicy):
                 return
             self._begin(unit, now_us)
 
-    def _begin(self, unit: Waiting, now_us: int) -> bool:
+    def _begin(self, unit: QueuedUnit, now_us: int) -> bool:
         """Start a unit that was taken out of its queue; False if it has hung up."""
         assert isinstance(unit, GateWaiter)  # nothing else is pushed here
         self._forget(unit)
@@ -398,7 +398,7 @@ class Gate(BasePromptPolicy):
             self._reject(evicted, QUEUE_FULL)
         return True
 
-    def _reject(self, unit: Waiting, reason: Reason) -> None:
+    def _reject(self, unit: QueuedUnit, reason: Reason) -> None:
         assert isinstance(unit, GateWaiter)
         self._forget(unit)
         if not unit.future.done():

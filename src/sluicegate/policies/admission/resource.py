@@ -10,7 +10,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.fair_queue import FairQueue, Waiting
+from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
 from sluicegate.kernels.service_times import ServiceTimes
 
@@ -97,7 +97,7 @@ class Resource:
                 return True
         return False
 
-    def push(self, unit: Waiting, request: Request, least_us: int, now_us: int) -> None:
+    def push(self, unit: QueuedUnit, request: Request, least_us: int, now_us: int) -> None:
         """Add a unit to the queue; with a slot left it is the event loop that it waits for."""
         self.queue.push(
             unit,
@@ -120,7 +120,7 @@ class Resource:
         if self.at_a_time:
             self.limit -= 1
 
-    def next(self, now_us: int) -> Waiting | None:
+    def next(self, now_us: int) -> QueuedUnit | None:
         """Take the unit out of the queue that is to start now; None if none may."""
         if not self.queue.waiting or self.inflight >= self.limit:
             return None

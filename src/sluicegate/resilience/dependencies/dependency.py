@@ -37,10 +37,9 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.call_result import CallResult, result_of_error
-from sluicegate.policies.deadline import refusal
 from sluicegate.policies.fallback import Fallback
 from sluicegate.policies.settings import within
-from sluicegate.resilience.context import served_request
+from sluicegate.resilience.context import deadline_refusal, served_request
 from sluicegate.resilience.dependencies.results import (
     Reading,
     any_failure,
@@ -193,7 +192,7 @@ class Dependency(Generic[T]):
     def _enter(self, request: Request) -> CallResult[T] | None:
         """Take a slot; return the rejection if none is free or the time is over."""
         if request.remaining_us(self._clock.now_us()) == 0:
-            decision = refusal()
+            decision = deadline_refusal()
         else:
             with _LOCK:
                 if self.inflight < self.slots:

@@ -31,9 +31,13 @@ from sluicegate.contracts.request import Request
 from sluicegate.doors.asgi import App, Message, RawFields, Receive, Scope, Send, respond
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.policies.admission.gate import GatePermit
-from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
-from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.context import (
+    ServedRequest,
+    deadline_refusal,
+    reset_served,
+    set_served,
+)
 from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.inbox import READ_BYTES, Inbox, InFlight, body_bytes
 from sluicegate.resilience.server.protection import Protection, protection_of
@@ -266,7 +270,7 @@ class _Answer:
         if self._claimed_us is not None and self._protection.is_in_vain(self._claimed_us):
             self._in_vain = True
             self.outcome = Outcome.DROPPED
-            judgement = Judgement(refusal(), ())
+            judgement = Judgement(deadline_refusal(), ())
             await respond(judgement, [], self._send, "http", head=self._head)
             return
         if status >= 500:

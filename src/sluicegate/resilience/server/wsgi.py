@@ -29,9 +29,13 @@ from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies
 from sluicegate.doors.wsgi import Environ, WsgiArrival, status_line
 from sluicegate.policies.admission.gate import GatePermit
-from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
-from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.context import (
+    ServedRequest,
+    deadline_refusal,
+    reset_served,
+    set_served,
+)
 from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.protection import Protection, protection_of
 from sluicegate.resilience.server.wsgi_threads import server_threads
@@ -175,7 +179,7 @@ class _Response:
             if protection.is_in_vain(claimed_us):
                 self._outcome = Outcome.DROPPED
                 if self._instead is None:
-                    self._instead = _refuse(refusal(), [], environ, begin)
+                    self._instead = _refuse(deadline_refusal(), [], environ, begin)
                 return _nowhere
             if status.startswith("5"):
                 if served.overload_us >= 0:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from sluicegate.contracts.checks import (
-    Gate,
+    CheckGate,
     Ledger,
     MaybeAwaitable,
     MeshRequest,
@@ -93,7 +93,7 @@ class Mesh:
     def __init__(
         self,
         limiter: Limiter,
-        gate: Gate,
+        gate: CheckGate,
         ledger: Ledger,
         *,
         settings: MeshSettings | None = None,

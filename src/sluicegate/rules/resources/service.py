@@ -20,9 +20,9 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.checks import (
+    CheckGate,
     CheckRequest,
     CheckResponse,
-    Gate,
     LeaseResponse,
     Ledger,
     MaybeAwaitable,
@@ -102,7 +102,7 @@ class Checker:
     def __init__(
         self,
         limiter: Limiter,
-        gate: Gate,
+        gate: CheckGate,
         ledger: Ledger,
         *,
         book: ResourceRuleSet = EMPTY_RULE_SET,

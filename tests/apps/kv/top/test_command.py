@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import struct
 import termios
 import threading
@@ -33,7 +34,7 @@ from sluicegate.command_line.boards import BoardSample
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Upload
-from sluicegate.policies.admission.pressure import Pressure
+from sluicegate.policies.admission.pressure import Pressure, SlowResource
 from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.stack import StackStats, StageStats
 from sluicegate.telemetry.snapshot import Histogram
@@ -137,6 +138,29 @@ def test_what_ended_between_the_boards_says_how_long_requests_take() -> None:
     assert picture_of()["latency"] == {}
 
 
+def test_slow_shards_of_all_dispatchers_are_sorted_and_shown() -> None:
+    def slow(shard: str, ratio: float) -> SlowResource:
+        return SlowResource(shard, "get", ratio, 7, 12, "found")
+
+    before = [BoardSample("a", recorded()), BoardSample("b", recorded())]
+    after = [
+        BoardSample("a", recorded(1, 10, slow=[slow("s1", 0.5)])),
+        BoardSample("b", recorded(1, 10, slow=[slow("s2", 0.25)])),
+    ]
+    figures = picture(before, after)
+    assert [one["shard"] for one in figures["slow"]] == ["s2", "s1"]
+    lines = "\n".join(top_lines(figures))
+    assert re.search(r"s2 +get +0.25 +7 +12 \(found\)", lines)
+
+
+def test_without_prices_no_price_is_shown() -> None:
+    classes = [ClassUse(member, 9, 0, 0) for member in Criticality]
+    figures = picture_of(recorded(classes=classes), recorded(2.0, classes=classes))
+    assert figures["classes"][0]["price"] is None
+    assert "price" not in "\n".join(top_lines(figures))
+    assert "price" in "\n".join(top_lines(picture_of()))
+
+
 def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
     before = [BoardSample("a", recorded()), BoardSample("b", recorded())]
     after = [BoardSample("a", recorded(1, 10)), BoardSample("b", recorded(2, 10, pressure=CALM))]
@@ -144,7 +168,7 @@ def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
     assert figures["work"]["admitted"] == 30
     assert figures["callers"][0]["ru"] == 75
     assert figures["stress"]["ratio"] == 0.28
-    assert figures["queue"]["places"] == 128
+    assert (figures["queue"]["slots"], figures["queue"]["origin"]) == (128, "found")
     assert (figures["hot"][0]["guaranteed"], figures["hot"][0]["share"]) == (1_600, 0.8)
 
 
@@ -206,7 +230,7 @@ def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
     for part in (
         "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
         "stressed (9 wait for 64 slots (found)): latency ratio 0.28 of s1",
-        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 slots, overloaded",
+        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 in flight, limit 64 (found), overloaded",
         "ann     250   250%      100         0",
         "quota_spent  50",
         "BULK         2.50",

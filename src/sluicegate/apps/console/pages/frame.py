@@ -16,7 +16,7 @@ PAGES: Final[Mapping[str, str]] = {
     "overview": "Overview",
     "callers": "Callers",
     "hot-keys": "Hot keys",
-    "queues": "Queues and prices",
+    "queues": "Queues",
     "rules": "Rules",
     "accounts": "Accounts",
     "images": "Images",

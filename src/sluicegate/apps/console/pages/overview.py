@@ -11,10 +11,10 @@ from sluicegate.apps.console.picture import CLASSES, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings, Reading
 from sluicegate.command_line.charts import ChartScale, Curve, line_chart
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
-from sluicegate.command_line.text import per_second, percent
+from sluicegate.command_line.text import limit_words, per_second, percent
 from sluicegate.contracts.reasons import REASONS
 
-PRICES_SHOWN: Final = 5  # of the slowest places
+SLOW_SHOWN: Final = 5
 _NONE: Final = "-"
 
 
@@ -25,7 +25,7 @@ def overview(picture: FleetPicture, readings: FleetReadings, span_s: int) -> dic
         "span": _spans(span_s),
         "charts": _charts(readings, span_s),
         "classes": section("By criticality", _classes(picture)),
-        "prices": section("Slow places, and their prices", prices(picture, PRICES_SHOWN)),
+        "slow": section("Slow shards", slow_shards(picture, SLOW_SHOWN)),
         "reasons": section("Refused, by reason", _reasons(picture)),
     }
 
@@ -37,23 +37,25 @@ def span(us: float | None) -> str:
     return f"{us / 1_000:,.1f} ms" if us < 100_000 else f"{us / 1_000:,.0f} ms"
 
 
-def prices(picture: FleetPicture, rows_max: int) -> str:
-    """Return where an operation is slow, and what each class pays there."""
-    cells = [
+def slow_shards(picture: FleetPicture, rows_max: int) -> str:
+    """Return the shards that take longer than usual, the slowest first."""
+    rows = [
         row(
             cell(escape_name(one.node), "name"),
-            cell(escape_name(one.operation)),
             cell(escape_name(one.shard or "all")),
+            cell(escape_name(one.operation)),
             number(f"{one.ratio:.2f}", bad=one.ratio < 0.5),
-            *(number(f"{price:.2f}", bad=price > 1) for price in one.prices),
+            number(f"{one.waiting:,}", bad=one.waiting > 0),
+            number(limit_words(one.limit, one.origin)),
         )
-        for one in sorted(picture.cells, key=lambda one: one.ratio)[:rows_max]
+        for one in picture.slow[:rows_max]
     ]
-    if not cells:
-        return quiet("Every operation takes as long as usual, and costs its plain price.")
-    more = len(picture.cells) - rows_max
+    if not rows:
+        return quiet("Every operation takes about as long as usual.")
+    more = len(picture.slow) - rows_max
     rest = quiet(f'<a href="/queues">{more:,} more</a>') if more > 0 else ""
-    return table(("node", "operation", "shard"), ("latency ratio", *CLASSES), cells) + rest
+    heads = ("latency ratio", "waiting", "limit")
+    return table(("node", "shard", "operation"), heads, rows) + rest
 
 
 def _numbers(picture: FleetPicture) -> str:
@@ -187,6 +189,7 @@ def _ms(us: float) -> str:
 
 def _classes(picture: FleetPicture) -> str:
     latency = picture.dispatchers.get("latency", {})
+    priced = any(flow.price is not None for flow in picture.classes)
     rows = []
     for flow in picture.classes:
         took = latency.get(flow.name, {})
@@ -197,16 +200,25 @@ def _classes(picture: FleetPicture) -> str:
                 number(per_second(flow.refused)),
                 number(per_second(flow.shed), bad=flow.shed > 0),
                 number(percent(flow.shed_share)),
-                number(f"{flow.price:.2f}", bad=flow.price > 1),
+                *([_price(flow.price)] if priced else []),
                 number(span(took.get("p50_us"))),
                 number(span(took.get("p99_us"))),
             )
         )
-    heads = ("admitted", "refused", "of these shed", "shed share", "price", "p50", "p99")
-    return table(("criticality",), heads, rows) + quiet(
+    price = ("price",) if priced else ()
+    heads = ("admitted", "refused", "of these shed", "shed share", *price, "p50", "p99")
+    words = (
         "Shed is what is refused to protect the service; the rest of what is refused is over its "
-        "caller's own limit. A price above 1 makes work spend its quota that much faster."
+        "caller's own limit."
     )
+    if priced:
+        words += " A price above 1 makes work spend its quota that much faster."
+    return table(("criticality",), heads, rows) + quiet(words)
+
+
+def _price(price: float | None) -> str:
+    price = 1.0 if price is None else price
+    return number(f"{price:.2f}", bad=price > 1)
 
 
 def _reasons(picture: FleetPicture) -> str:

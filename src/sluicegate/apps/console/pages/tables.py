@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from sluicegate.apps.console.pages.overview import prices, span
+from sluicegate.apps.console.pages.overview import slow_shards, span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
 from sluicegate.apps.console.readings import AskedHour, FleetReadings
 from sluicegate.command_line.account_rates import PERIODS
@@ -22,7 +22,7 @@ from sluicegate.command_line.page import (
     section,
     table,
 )
-from sluicegate.command_line.text import ago, counted, duration, per_second
+from sluicegate.command_line.text import ago, counted, duration, limit_words, per_second
 from sluicegate.kernels.quota_tuning import sufficing_quota
 
 ROWS_MAX: Final = 200
@@ -125,7 +125,7 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     return {
         "queue": section("Queues", _waiting(picture)),
         "engine": section("Engine", table(("operation",), ("done", "mean time", "failed"), engine)),
-        "prices": section("Slow places, and their prices", prices(picture, ROWS_MAX)),
+        "slow": section("Slow shards", slow_shards(picture, ROWS_MAX)),
         "breakers": section("Breakers", _breakers(picture)),
     }
 
@@ -135,7 +135,8 @@ def _waiting(picture: FleetPicture) -> str:
     rows = [
         row(
             cell(escape_name(one.name), "name"),
-            number(f"{one.inflight:,} of {one.places:,}" if one.places else f"{one.inflight:,}"),
+            number(f"{one.inflight:,}"),
+            number(limit_words(one.slots, one.origin)),
             number(f"{one.queued:,}" + (f" ({one.queued_bytes:,} B)" if one.queued_bytes else "")),
             number(span(one.delay_us)),
             cell(
@@ -152,7 +153,7 @@ def _waiting(picture: FleetPicture) -> str:
     ]
     if not rows:
         return quiet("None of these services has a queue: no dispatcher, no protected service.")
-    heads = ("in flight, of slots", "wait", "queue delay")
+    heads = ("in flight", "limit", "wait", "queue delay")
     return table(("queue",), heads, rows, ("rejected, by reason", "overload"))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sluicegate.apps.kv.shield.keys import place_of
-from sluicegate.command_line.text import counted, harmless, rate, table
+from sluicegate.command_line.text import counted, harmless, limit_words, rate, table
 from sluicegate.contracts.errors import BadValue
 
 NAME_CHARS_MAX: Final = 40
@@ -29,6 +29,7 @@ def top_lines(picture: Picture, *, rows: int = ROWS_MAX) -> list[str]:
         _callers(picture["callers"], rows),
         _refusals(picture["refusals"], rows),
         _classes(picture["classes"]),
+        _slow(picture["slow"], rows),
         _engine(picture["engine"], rows),
         hot_lines(picture, rows=min(rows, 5)),
         _uploads(picture["uploads"], rows),
@@ -147,10 +148,11 @@ def _head(picture: Picture) -> list[str]:
             f"{printable(stress['level'])}{why}: latency ratio {stress['ratio']:.2f}{slowest}"
         )
     overloaded = ", overloaded" if queue["overloaded"] else ""
+    slots = limit_words(queue["slots"], queue["origin"])
     lines.append(
         f"queue: {queue['queued']:,} waiting ({size(queue['queued_bytes'])}), "
         f"delay {span(queue['delay_us'])}, "
-        f"{queue['inflight']:,} of {queue['places']:,} slots{overloaded}"
+        f"{queue['inflight']:,} in flight, limit {slots}{overloaded}"
     )
     return lines
 
@@ -187,16 +189,35 @@ def _refusals(refusals: Mapping[str, float], rows: int) -> list[str]:
 
 
 def _classes(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not classes:
+        return []
+    priced = any(one["price"] is not None for one in classes)
+    heads = ("class", "price") if priced else ("class",)
     cells = [
         (
             printable(one["class"]),
-            f"{one['price']:,.2f}",
+            *((f"{one['price'] or 1.0:,.2f}",) if priced else ()),
             rate(one["admitted"]),
             rate(one["refused"]),
         )
         for one in classes
     ]
-    return table(("class", "price", "admitted/s", "refused/s"), cells) if cells else []
+    return table((*heads, "admitted/s", "refused/s"), cells)
+
+
+def _slow(slow: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    cells = [
+        (
+            printable(one["shard"] or "all"),
+            printable(one["operation"]),
+            f"{one['ratio']:.2f}",
+            f"{one['waiting']:,}",
+            limit_words(one["limit"], one["origin"]),
+        )
+        for one in slow[:rows]
+    ]
+    heads = ("slow shard", "operation", "latency ratio", "waiting", "limit")
+    return [*table(heads, cells), *_more(slow, rows, "shard")] if cells else []
 
 
 def _engine(engine: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
