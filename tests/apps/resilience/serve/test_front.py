@@ -21,15 +21,11 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.doors.asgi import Message
 from sluicegate.doors.http.forwarded import TrustedProxies
-from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.settings import Resilience
 from tests.apps.resilience.serve.service import ROOT, SHOP, begun
 
 PATIENCE_S = 60.0
-# Judged by deadlines alone, so that a slow machine rejects nothing.
-SETTINGS = Resilience(
-    callers={"checkout": Criticality.CRITICAL}, queue=QueueSettings(name="queue", form="none")
-)
+SETTINGS = Resilience(callers={"checkout": Criticality.CRITICAL})
 
 
 class Asked:
@@ -101,11 +97,11 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], No
 
 
 def queued(front: Front) -> int:
-    return sum(one.queued for one in front.protected.protection.lanes())
+    return front.protected.protection.gate.queued
 
 
 def inflight(front: Front) -> int:
-    return sum(one.inflight for one in front.protected.protection.lanes())
+    return front.protected.protection.gate.inflight
 
 
 async def hold(front: Front, folder: Path) -> Asked:
