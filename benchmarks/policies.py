@@ -14,6 +14,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.shed import Shed
+from sluicegate.policies.stress import Stress
+
 from benchmarks.asgi import bare, requests_of
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate.contracts.criticality import Criticality
@@ -23,15 +28,11 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies import stack as stack_module
-from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.stress import Stress
 from sluicegate.system import SystemChance, SystemClock
 
 REQUESTS = 5_000
