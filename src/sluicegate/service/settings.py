@@ -9,7 +9,8 @@ From such a line come the flag (`--copies`), the variable (`SLUICEGATE_ECHO_COPI
 the settings file (`copies`), its part of `--help`, and what `--print-config` shows, with where each
 value comes from: the flag, else the variable, else the file, else the default. A wrong text is an
 error that names the place it was written in. An expert setting is listed last in `--help`, and
-under `[expert]` in `--print-config`; a settings file may have it there or at the top. Nothing here knows what any setting means.
+under `[expert]` in `--print-config`; a settings file may have it there or at the top. Nothing here
+knows what any setting means.
 """
 
 from __future__ import annotations
