@@ -141,13 +141,11 @@ class ConnectionSettings(SettingsBase):
     ] = 4 << 20
     idle_s: Annotated[
         float,
-        Setting("close a connection that is idle for so long", seconds(1, 86_400), expert=True),
+        Setting("idle time before a connection is closed", seconds(1, 86_400), expert=True),
     ] = 300.0
     head_s: Annotated[
         float,
-        Setting(
-            "close one that has not sent a whole request by then", seconds(0.1, 3_600), expert=True
-        ),
+        Setting("time limit to receive a complete request", seconds(0.1, 3_600), expert=True),
     ] = 10.0
 
 

@@ -98,7 +98,7 @@ class QueuePool:
 
     @property
     def queued_bytes(self) -> int:
-        """What those that wait hold."""
+        """Bytes of the requests that wait."""
         return self._queue.weight
 
     @property

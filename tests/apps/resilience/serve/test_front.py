@@ -111,6 +111,23 @@ async def hold(front: Front, folder: Path) -> Asked:
     return asked
 
 
+def test_stream_holds_its_thread_to_last_byte(play: Callable[[Play], None]) -> None:
+    async def one(front: Front, folder: Path) -> None:
+        asked = Asked(front, "/endless")
+        await until(lambda: b"more" in asked.body)
+        waiting = Asked(front, "/page/next")
+        await until(lambda: queued(front) == 1)
+        assert inflight(front) == 1
+        asked.leave.set()
+        (folder / "open").touch()
+        await waiting.task
+        assert waiting.status == 200
+        await asked.task
+        assert inflight(front) == 0
+
+    play(one)
+
+
 def test_queued_requests_are_served_critical_first(play: Callable[[Play], None]) -> None:
     async def one(front: Front, folder: Path) -> None:
         first = await hold(front, folder)
