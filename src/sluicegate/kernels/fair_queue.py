@@ -20,12 +20,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, final
 
 PATIENCE_SHARE: Final = 0.5  # the rest is for the work itself, and for what is not foreseen
 LOW_SHARE: Final = 0.02  # of the time that higher ranks use, for each lower rank that waits
 HISTORY_US: Final = 10_000_000  # of service time; older use counts half
 _NEVER_US: Final = 1 << 62
+NEWEST: Final = 256
 _SPARE: Final = 64  # heap entries of units that have left
 
 
@@ -161,7 +163,7 @@ class FairQueue:
         self.size_bytes = 0
 
     def push(
-        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: int = 1
+        self, unit: Waiting, need_us: int, now_us: int, *, least_us: int = 0, slots: float = 1
     ) -> None:
         """Add a unit that is expected to take `need_us` of one of the `slots`.
 
@@ -275,6 +277,17 @@ class FairQueue:
     def waiting_of(self, rank: int) -> int:
         """Return how many units of a rank wait."""
         return len(self._ranks[rank].order)
+
+    def ready_of(self, rank: int, start_us: int, need_us: int) -> int:
+        """Return how many of the newest units of a rank can finish in time if they start then.
+
+        A unit about which nothing is known takes `need_us`.
+        """
+        count = 0
+        for unit in islice(reversed(self._ranks[rank].order.values()), NEWEST):
+            if unit.deadline_us < 0 or start_us + (unit.need_us or need_us) <= unit.deadline_us:
+                count += 1
+        return count
 
     def oldest_us(self, now_us: int, rank: int = -1) -> int:
         """Return how long the oldest unit of a rank, or of all, has waited."""

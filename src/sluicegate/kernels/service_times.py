@@ -74,16 +74,16 @@ class ServiceTimes:
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
 
-    def least_us(self, inflight: int, now_us: int) -> int:
+    def least_us(self, inflight: int, now_us: int, *, idle: bool) -> int:
         """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
 
         `inflight` others are in flight. With fewer of them than the samples had it is less, so that
-        one unit is let in and measured after everything was slow. Without samples for long, it is 0
-        for one unit, whose time takes the place of the window.
+        one unit is let in and measured after everything was slow. If all is `idle` and has been for
+        long, it is 0 for one unit, whose time takes the place of the window.
         """
         if self.count < SAMPLES_MIN:
             return 0
-        if now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us:
+        if idle and now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us:
             self.last_us = now_us
             self._stale = True
             return 0

@@ -283,13 +283,13 @@ def test_without_queue_a_quarter_of_slots_is_for_critical() -> None:
     assert run(story) == [*["admitted"] * 6, "overloaded", *["admitted"] * 2, "overloaded"]
 
 
-def test_each_resource_has_its_own_slots_and_resize_serves_at_once() -> None:
+def test_each_resource_has_its_own_slots_and_a_higher_limit_serves_at_once() -> None:
     async def story(loop: VirtualLoop) -> list[str]:
         service = Service(loop)
         tasks = [service.begin(f"{shard}{at}", shard=shard) for at in range(3) for shard in "ab"]
         await settled()
         assert service.order == ["a0", "b0"]
-        service.gate.resize("b", 3, loop.now_us())
+        service.gate.set_limit(service.gate.resource_named("b"), 3, loop.now_us())
         await settled()
         assert service.order == ["a0", "b0", "b1", "b2"]
         await asyncio.gather(*tasks)

@@ -86,6 +86,7 @@ class PolicyChain:
             self.gate = Gate(
                 GateSettings(
                     slots=settings.slots,
+                    members=max(1, settings.members),
                     length_max=settings.queue_length,
                     bytes_max=settings.queue_bytes,
                 ),

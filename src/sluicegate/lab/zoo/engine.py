@@ -25,6 +25,7 @@ from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import make_resources, starve
 from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
+from sluicegate.policies.admission.fleet import BEAT_US, FleetShare, SharedLoad
 
 VALUE_BYTES: Final = 100
 QUOTA_RU: Final = 100_000_000  # far above any need
@@ -32,13 +33,35 @@ QUOTA_RU: Final = 100_000_000  # far above any need
 
 def settings_of(shape: ZooShape, known: bool) -> KvSettings:
     """Return the settings of a dispatcher: the defaults, and the slots where they are known."""
-    if not known or not shape.known:
-        return KvSettings()
-    return KvSettings(slots=max(1, shape.known // shape.dispatchers))
+    return KvSettings(slots=shape.known if known else 0, members=shape.dispatchers)
 
 
 def join(chains: Sequence[PolicyChain], world: World) -> None:
-    """Let the dispatchers of a fleet know of each other's load; today they do not."""
+    """Let the dispatchers know the load at all of them, each at its own time in a beat."""
+    shares = [
+        FleetShare(chain.gate, world.chance(f"fleet/{number}"))
+        for number, chain in enumerate(chains)
+        if chain.gate is not None
+    ]
+    told: list[dict[str, SharedLoad]] = [{} for _ in shares]
+    ended: Counter[str] = Counter()
+
+    def beat(number: int) -> None:
+        for name, load in shares[number].tell(world.clock.now_us()).items():
+            before = told[number].get(name)
+            ended[name] += load.ended - (0 if before is None else before.ended)
+            told[number][name] = load
+        fleet = {}
+        for name in {name for one in told for name in one}:
+            loads = [one[name] for one in told if name in one]
+            waiting = tuple(map(sum, zip(*(load.waiting for load in loads), strict=True)))
+            inflight = sum(load.inflight for load in loads)
+            fleet[name] = SharedLoad(inflight, ended[name], waiting)
+        shares[number].hear(told[number], fleet, len(shares), world.clock.now_us())
+        world.call_at_us(world.elapsed_us + BEAT_US, beat, number)
+
+    for number in range(len(shares)):
+        world.call_at_us(BEAT_US * number // len(shares), beat, number)
 
 
 def play_engine(shape: ZooShape, load: Sequence[ZooRequest], seed: int, *, known: bool) -> Record:
@@ -73,7 +96,8 @@ class _Fleet:
             chain, admission = self._dispatcher(settings_of(shape, known), quotas, number)
             chains.append(chain)
             self._admissions.append(admission)
-        join(chains, world)
+        if shape.dispatchers > 1 and known and shape.known:
+            join(chains, world)
 
     def _dispatcher(
         self, settings: KvSettings, quotas_ru: dict[str, int], number: int

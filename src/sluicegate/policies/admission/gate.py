@@ -149,6 +149,7 @@ class Gate(BasePromptPolicy):
         "_turn",
         "_waited",
         "_worked_us",
+        "members",
         "queued",
         "queued_bytes",
         "resources",
@@ -166,6 +167,7 @@ class Gate(BasePromptPolicy):
         """A request waits for `resource_of` it, else for its shard, and holds `size_bytes`."""
         self.settings = settings
         self.resources: dict[str, Resource] = {}
+        self.members = settings.members
         self._size_bytes = size_bytes
         self._resource_of = resource_of
         self._lagging = lagging
@@ -181,11 +183,15 @@ class Gate(BasePromptPolicy):
     def resource(self, request: Request) -> Resource:
         """Return the resource that a request needs."""
         name = request.shard if self._resource_of is None else self._resource_of(request)
+        return self.resource_named(name)
+
+    def resource_named(self, name: str) -> Resource:
+        """Return a resource; it is new if nobody has needed it yet."""
         found = self.resources.get(name)
         if found is None:
             if len(self.resources) >= self.settings.resources_max:
                 self._forget_idle()
-            found = self.resources[name] = Resource(name, self.settings.slots)
+            found = self.resources[name] = Resource(name, self.settings.slots, self.members)
         return found
 
     def ready(self, request: Request, now_us: int) -> bool:
@@ -249,7 +255,7 @@ class Gate(BasePromptPolicy):
     ) -> None:
         """A permit has ended; called by the permit."""
         resource, request = permit.resource, permit.request
-        resource.inflight -= 1
+        resource.end()
         if spent and outcome is not Outcome.IGNORE:
             measured = request.measured
             sent_us = permit.sent_us
@@ -294,13 +300,18 @@ class Gate(BasePromptPolicy):
                 return True
         return False
 
-    def resize(self, name: str, slots: int, now_us: int) -> None:
-        """Set the limit of one resource."""
-        resource = self.resources.get(name)
-        if resource is None:
-            resource = self.resources[name] = Resource(name, slots)
-        resource.resize(slots)
-        self._serve(resource, now_us)
+    def set_limit(
+        self, resource: Resource, limit: int, now_us: int, *, at_a_time: float = 0.0
+    ) -> None:
+        """Set how many units may be in flight.
+
+        With `at_a_time` a unit that ends does not make room for the next, and the resource is
+        expected to serve so many at a time.
+        """
+        resource.limit = limit
+        resource.at_a_time = at_a_time
+        if resource.queue.waiting and not self._turn:
+            self._serve(resource, now_us)
 
     def displaces(self, request: Request, now_us: int) -> bool:
         """Whether the request would have to wait while work of a lower class is served."""
@@ -417,7 +428,7 @@ class Gate(BasePromptPolicy):
 
     def _wait_us(self, resource: Resource) -> int:
         """Return how long what waits now will take."""
-        return int(resource.mean_us * (resource.queue.waiting + 1) / min(resource.limit, 1_000))
+        return int(resource.mean_us * (resource.queue.waiting + 1) / min(resource.parallel, 1_000))
 
     def _forget_idle(self) -> None:
         """Make room for another resource."""

@@ -26,6 +26,8 @@ class Resource:
     """The limit, the queue and the times of one resource."""
 
     __slots__ = (
+        "at_a_time",
+        "ended",
         "found",
         "inflight",
         "limit",
@@ -37,22 +39,29 @@ class Resource:
         "times",
     )
 
-    def __init__(self, name: str, slots: int) -> None:
-        """With `slots` of 0 the limit is found."""
+    def __init__(self, name: str, slots: int, members: int = 1) -> None:
+        """With `slots` of 0 the limit is found; else `members` dispatchers share them."""
         self.name = name
         self.slots = slots
         self.found = FoundLimit() if slots == 0 else None
-        self.limit = slots if slots else LIMIT_MAX  # how many units may be in flight
+        self.limit = equal_part(slots, members) if slots else LIMIT_MAX  # how many units may be in flight
+        self.at_a_time = 0.0  # above 0: a slot that comes free is given away, and so many are ours
         self.inflight = 0
+        self.ended = 0
         self.mean_us = 0.0  # of all its work
         self.queue = FairQueue(RANKS)
         self.times: dict[str, ServiceTimes] = {}
         self.served_us = [_NEVER_US] * RANKS  # when a unit of each rank last started
 
-    def resize(self, slots: int) -> None:
-        """Set the limit."""
-        self.slots = self.limit = slots
-        self.found = None
+    @property
+    def parallel(self) -> float:
+        """How many units are served at a time while others wait."""
+        return self.at_a_time or self.limit
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or is in flight, here or at other dispatchers."""
+        return not (self.inflight or self.queue.waiting or self.at_a_time)
 
     @property
     def contended(self) -> bool:
@@ -76,7 +85,9 @@ class Resource:
     def least_us(self, request: Request, now_us: int) -> int:
         """Return the least time that this request takes if it starts now; 0 if unknown."""
         times = self.times.get(request.operation)
-        return 0 if times is None else times.least_us(self.inflight, now_us)
+        if times is None:
+            return 0
+        return times.least_us(self.inflight, now_us, idle=self.idle)
 
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
@@ -93,7 +104,7 @@ class Resource:
             self.need_us(request),
             now_us,
             least_us=least_us,
-            slots=self.limit if self.inflight >= self.limit else 1,
+            slots=self.parallel if self.inflight >= self.limit else 1,
         )
 
     def start(self, rank: int, now_us: int) -> int:
@@ -101,6 +112,13 @@ class Resource:
         self.inflight += 1
         self.served_us[rank] = now_us
         return 0 if self.found is None else self.found.send()
+
+    def end(self) -> None:
+        """A unit has ended."""
+        self.inflight -= 1
+        self.ended += 1
+        if self.at_a_time:
+            self.limit -= 1
 
     def next(self, now_us: int) -> Waiting | None:
         """Take the unit out of the queue that is to start now; None if none may."""
@@ -152,3 +170,8 @@ class Resource:
 def rank_of(request: Request) -> int:
     """Return the rank of a request: its class, and in it whether it is over its quota."""
     return 2 * request.criticality + request.over_quota
+
+
+def equal_part(slots: int, members: int) -> int:
+    """Return the slots of a dispatcher that does not know the load at the others."""
+    return max(1, slots // members)

@@ -17,10 +17,11 @@ WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place in th
 @final
 @dataclass(frozen=True, kw_only=True)
 class GateSettings:
-    """One gate. With `slots` of 0 the limit is found."""
+    """One gate. With `slots` of 0 the limit is found; else `members` gates share them."""
 
     name: str = "queue"
     slots: int = ranged(0, 0, SLOTS_MAX)
+    members: int = ranged(1, 1, LENGTH_MAX)
     length_max: int = ranged(10_000, 1, LENGTH_MAX)
     bytes_max: int = ranged(64 << 20, WAITER_BYTES, BYTES_MAX)
     resources_max: int = ranged(10_000, 1, LENGTH_MAX)
