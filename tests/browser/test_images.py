@@ -44,7 +44,7 @@ def test_page_of_500_new_pictures_has_no_hole(
     tmp_path: Path, chromium: Browser, origin: OriginServer, capacity: int, fallback_s: str
 ) -> None:
     urls = pages(origin, f"browser{capacity}", COUNT)
-    flags = ("--timeout-s", "300", "--queue-wait-s", "300", "--fallback-s", fallback_s)
+    flags = ("--timeout-s", "300", "--fallback-s", fallback_s)
     with GatedImages(tmp_path, capacity, *flags) as server:
         pictures = "".join(f'<img src="{server.url}{path(url)}">' for url in urls)
         html = {"Content-Type": "text/html"}

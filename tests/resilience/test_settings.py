@@ -48,6 +48,7 @@ def test_an_empty_file_is_the_defaults() -> None:
         ("slots = true", "resilience.slots"),
         ("queue_length = 0", "resilience.queue_length"),
         ("queue_bytes = 5", "resilience.queue_bytes"),
+        ('form = "facebok"', "resilience.form"),
         ("hold_streams = 1", "resilience.hold_streams"),
         ("retry = 1", "resilience.retry"),
         ('bypass = "/up"', "resilience.bypass"),
@@ -96,6 +97,6 @@ def test_removed_setting_names_what_takes_its_place(text: str, field: str, remed
 
 
 def test_service_has_ten_settings_of_its_protection() -> None:
-    others = {"client", "dependencies", "faults", "plan", "objectives"}
+    others = {"client", "dependencies", "faults", "plan", "objectives", "rulebook"}
     own = {one.name for one in fields(Resilience)} - others
     assert len(own) <= 10, own

@@ -86,6 +86,53 @@ def test_what_is_printed_is_a_settings_file_that_says_the_same(tmp_path: Path) -
     assert again.settings == first.settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Chosen):
+    """One for experts."""
+
+    pace: Annotated[int, Setting("how fast", whole(1, 9), expert=True)] = 5
+    depth: Annotated[int, Setting("how deep", whole(1, 9))] = 5
+
+
+def tuned(file: Path, toml: str) -> Effective[Tuned]:
+    file.write_text(toml)
+    parser = ArgumentParser()
+    add_flags(parser, Tuned)
+    return read_settings(Tuned, parser.parse_args(["--config", str(file)]), {})
+
+
+def test_expert_settings_are_last_in_help_and_print_config(tmp_path: Path) -> None:
+    parser = ArgumentParser()
+    add_flags(parser, Tuned)
+    everyday, _, expert = parser.format_help().partition("expert settings:")
+    assert "--pace" in expert
+    assert "--depth" in everyday
+    assert "--grace-s" in everyday
+    lines = tuned(tmp_path / "a.toml", "pace = 2").lines()
+    names = [line.split()[0] for line in lines]
+    assert names[-2:] == ["[expert]", "pace"]
+    assert tuned(tmp_path / "b.toml", "\n".join(lines)).settings.pace == 2
+
+
+def test_expert_table_of_file_is_read(tmp_path: Path) -> None:
+    assert tuned(tmp_path / "a.toml", "depth = 3\n[expert]\npace = 2").settings == Tuned(
+        depth=3, pace=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[expert]\ndepth = 2", "expert.depth"),
+        ("pace = 1\n[expert]\npace = 2", "give it once"),
+        ("expert = 1", "make it a table"),
+    ],
+)
+def test_wrong_expert_table_is_rejected(tmp_path: Path, toml: str, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        tuned(tmp_path / "a.toml", toml)
+
+
 def test_a_secret_is_never_printed() -> None:
     text = "\n".join(gathered("--store", "redis://ann:sesame@host:6379/0").lines())
     assert "sesame" not in text

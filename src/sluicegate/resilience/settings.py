@@ -47,6 +47,7 @@ from sluicegate.resilience.tables import build, table_of
 
 ENDPOINTS_MAX: Final = 1_000
 TIMEOUT_S_MAX: Final = 86_400.0
+FORMS: Final = ("", "facebook")
 
 
 @final
@@ -88,7 +89,8 @@ class Resilience:
 
     `slots` is how many requests may be in flight; 0 finds it in an asyncio server. `bypass` are
     paths, or names of endpoints, that nothing judges. At most `queue_length` requests wait, with at
-    most `queue_bytes` of memory. `callers` names the highest class that each may claim. `degrade`
+    most `queue_bytes` of memory. `form = "facebook"` replaces the queue by CoDel with adaptive LIFO
+    and a watermark. `callers` names the highest class that each may claim. `degrade`
     names parts of answers, and the level of overload from which on each is left out; `rulebook` may
     overrule it, if `resilience/rulebook.py` follows it. With `hold_streams` a response that streams
     holds its slot until its last byte, and not only until its first. `retry` allows retries in the
@@ -101,6 +103,7 @@ class Resilience:
     callers: Mapping[str, Criticality] = field(default_factory=dict)
     queue_length: int = ranged(10_000, 1, LENGTH_MAX)
     queue_bytes: int = ranged(64 << 20, WAITER_BYTES, BYTES_MAX)
+    form: str = ""
     hold_streams: bool = False
     retry: bool = False
     degrade: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +116,8 @@ class Resilience:
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
+        if self.form not in FORMS:
+            raise BadValue("resilience.form", self.form, 'give "facebook", or "" for the queue')
         check_switches("resilience.degrade", self.degrade)
         if len(self.endpoints) > ENDPOINTS_MAX:
             raise BadValue(

@@ -131,7 +131,7 @@ class ConnectionSettings(SettingsBase):
         ),
     ] = ()
     streams_max: Annotated[
-        int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))
+        int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000), expert=True)
     ] = 1_000
     message_bytes_max: Annotated[
         int,
@@ -140,10 +140,12 @@ class ConnectionSettings(SettingsBase):
         ),
     ] = 4 << 20
     idle_s: Annotated[
-        float, Setting("close a connection that is idle for so long", seconds(1, 86_400))
+        float,
+        Setting("idle time before a connection is closed", seconds(1, 86_400), expert=True),
     ] = 300.0
     head_s: Annotated[
-        float, Setting("close one that has not sent a whole request by then", seconds(0.1, 3_600))
+        float,
+        Setting("time limit to receive a complete request", seconds(0.1, 3_600), expert=True),
     ] = 10.0
 
 
@@ -170,6 +172,7 @@ class TraceSettings(SettingsBase):
             "requests a second that are traced at most, whoever asks for it",
             whole(1, 1_000_000),
             live=True,
+            expert=True,
         ),
     ] = 100
 
@@ -271,13 +274,14 @@ class RulesSettings(WorkerSettings):
         ),
     ] = ".sluicegate"
     rulebook_every_s: Annotated[
-        float, Setting("between polls for a new rollout", seconds(0.05, 3_600))
+        float, Setting("between polls for a new rollout", seconds(0.05, 3_600), expert=True)
     ] = 1.0
     rulebook_report_s: Annotated[
         float,
         Setting(
             "between reports to the rulebook of what runs here; each is a PUT to its blobs",
             seconds(0.1, 3_600),
+            expert=True,
         ),
     ] = 30.0
     node: Annotated[str, Setting("the name of this node; else its host's", metavar="NAME")] = ""

@@ -8,7 +8,9 @@
 From such a line come the flag (`--copies`), the variable (`SLUICEGATE_ECHO_COPIES`), the name in
 the settings file (`copies`), its part of `--help`, and what `--print-config` shows, with where each
 value comes from: the flag, else the variable, else the file, else the default. A wrong text is an
-error that names the place it was written in. Nothing here knows what any setting means.
+error that names the place it was written in. An expert setting is listed last in `--help`, and
+under `[expert]` in `--print-config`; a settings file may have it there or at the top. Nothing here
+knows what any setting means.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 1_000_000
+EXPERT: Final = "expert"  # the table of a settings file
+EXPERT_TITLE: Final = "expert settings"
 _SECRET_SHOWN: Final = "(set, not shown)"
 _FILE: Final = "file "  # before the path of the settings file that is a value's source
 # Kubernetes describes each service of a namespace to its pods by such variables. A service that is
@@ -54,7 +58,8 @@ class SettingType(NamedTuple):
 class Setting(NamedTuple):
     """What an annotation says of a field; without a type it is a text or a switch.
 
-    One that is `live` can change while the service runs (`live_settings.py`).
+    One that is `live` can change while the service runs (`live_settings.py`). An `expert` setting
+    is one that an ordinary installation never sets.
     """
 
     help: str
@@ -62,6 +67,7 @@ class Setting(NamedTuple):
     metavar: str = ""
     secret: bool = False
     live: bool = False
+    expert: bool = False
 
 
 class SettingField(NamedTuple):
@@ -75,7 +81,8 @@ class SettingField(NamedTuple):
     several: bool
     secret: bool
     live: bool
-    group: str  # the first sentence of the class that declares it
+    expert: bool
+    group: str  # the first sentence of the class that declares it, or that of expert settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +109,14 @@ class Effective(Generic[S]):
 
     def lines(self) -> list[str]:
         """A settings file that says the same, with the source of each value behind it."""
-        rows = [
-            (field.name, f"{field.name} = {self._shown(field)}")
-            for field in fields_of(type(self.settings))
-        ]
+        fields = fields_of(type(self.settings))
+        rows = [(one, f"{one.name} = {self._shown(one)}") for one in fields]
         width = min(max(len(line) for _, line in rows), 60)
-        return [f"{line:<{width}}  # {self.sources[name]}" for name, line in rows]
+        found: dict[bool, list[str]] = {False: [], True: []}
+        for field, line in rows:
+            found[field.expert].append(f"{line:<{width}}  # {self.sources[field.name]}")
+        heading = [f"[{EXPERT}]"] if found[True] else []
+        return found[False] + heading + found[True]
 
     def secret_files(self) -> list[str]:
         """The settings files that a secret was read from."""
@@ -146,14 +155,23 @@ def _field(name: str, hint: Any, setting: Setting, default: Any, group: str) -> 
     defaults = tuple(map(type_.write, default)) if several else (type_.write(default),)
     metavar = setting.metavar or type_.metavar
     return SettingField(
-        name, type_, defaults, setting.help, metavar, several, setting.secret, setting.live, group
+        name,
+        type_,
+        defaults,
+        setting.help,
+        metavar,
+        several,
+        setting.secret,
+        setting.live,
+        setting.expert,
+        EXPERT_TITLE if setting.expert else group,
     )
 
 
 def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
     """A flag for each setting, and `--config` and `--print-config`."""
     groups: dict[str, Any] = {}
-    for field in fields_of(settings):
+    for field in sorted(fields_of(settings), key=lambda one: one.expert):
         group = groups.get(field.group)
         if group is None:
             group = groups[field.group] = parser.add_argument_group(field.group)
@@ -314,11 +332,22 @@ def _flag(field: SettingField) -> str:
 def _read_file(path: str, declared_fields: Sequence[SettingField]) -> dict[str, tuple[str, ...]]:
     table = read_toml("--config", path, FILE_BYTES_MAX)
     by_name = {field.name: field for field in declared_fields}
+    expert = table.pop(EXPERT, {})
+    if not isinstance(expert, dict):
+        raise BadValue(f"{path}: {EXPERT}", expert, f"make it a table, [{EXPERT}]")
     found: dict[str, tuple[str, ...]] = {}
     for name, value in table.items():
         if name not in by_name:
             raise BadValue(f"{path}: {name}", value, f"there are {', '.join(by_name)}")
         found[name] = _texts(value, by_name[name], f"{path}: {name}")
+    for name, value in expert.items():
+        where = f"{path}: {EXPERT}.{name}"
+        if name not in by_name or not by_name[name].expert:
+            names = ", ".join(one.name for one in declared_fields if one.expert) or "none"
+            raise BadValue(where, value, f"move it above [{EXPERT}]; expert settings: {names}")
+        if name in found:
+            raise BadValue(where, value, f"give it once, above or below [{EXPERT}]")
+        found[name] = _texts(value, by_name[name], where)
     return found
 
 

@@ -26,7 +26,7 @@ def service(at_s: float = 0.0, **counts: int) -> dict[str, Any]:
     )  # fmt: skip
     pipeline: dict[str, Any] = {name: counts.get(name, 0) for name in names}
     pipeline["failed"] = {"not_found": counts.get("not_found", 0), "timeout": 0}
-    queue = ("inflight", "places", "queued", "refused_full", "refused_timeout", "refused_deadline")
+    queue = ("inflight", "places", "queued", "refused")
     return {
         "app": "images",
         "at_us": START_US + round(at_s * SECOND_US),
@@ -80,7 +80,7 @@ def test_images_alone_are_somebody_who_asks() -> None:
 
 
 def test_a_service_of_images_is_a_node_with_what_it_answers_and_refuses() -> None:
-    shown = pictured(looked(service(), service(2.0, hits=40, requests=10, refused_full=4)))
+    shown = pictured(looked(service(), service(2.0, hits=40, requests=10, refused=4)))
     assert [(node.admitted, node.refused) for node in shown.nodes] == [(23.0, 2.0)]
 
 

@@ -23,6 +23,8 @@ from sluicegate.testing import HandClock
 from tests.apps.images.pictures import PillowProcessor, sized
 
 DAY_S = 86_400.0
+# Ahead of the real time, by which the origin judges deadlines of this clock.
+START_US = 4_000_000_000_000_000
 
 
 class Parts:
@@ -39,7 +41,7 @@ class Parts:
         **origin: Any,
     ) -> None:
         self.folder = folder
-        self.clock = HandClock(1_700_000_000_000_000)
+        self.clock = HandClock(START_US)
         self.engine = open_engine(engine or f"lmdb:{folder}/kv?sync=off")
         self.maps = ImageMaps(self.engine)
         self.contents = Contents(

@@ -24,7 +24,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.testing import HandClock
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
-from tests.apps.images.service_parts import DAY_S, Parts, parts_of
+from tests.apps.images.service_parts import DAY_S, START_US, Parts, parts_of
 from tests.engines.child import Child, until
 from tests.prove.seeds import first
 from tests.stores.blobs.s3_server import SECRETS, S3Server
@@ -109,7 +109,7 @@ def test_nothing_goes_within_the_grace_period(tmp_path: Path) -> None:
         await parts.collector().collect()
         record = (await parts.maps.content(sha256(b"in the middle of a write").hexdigest())).record
         assert record is not None
-        assert (record.state, record.since_us) == (LIVE, 1_700_000_000_000_000)
+        assert (record.state, record.since_us) == (LIVE, START_US)
 
     run(tmp_path, story)
 

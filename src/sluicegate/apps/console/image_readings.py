@@ -15,7 +15,6 @@ MAPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "content": ("duplicates", ("downloads", "uploads")),
     "variant": ("variant_hits", ("variant_hits", "processed")),
 }
-_REFUSED: Final = ("refused_full", "refused_timeout", "refused_deadline")
 
 
 class MapReading(NamedTuple):
@@ -109,7 +108,7 @@ def read_images(url: str, before: State | None, state: State) -> ImageReading:
         requests=rate(counts, old, "requests"),
         maps=tuple(maps),
         failures=tuple(sorted(failures, key=lambda one: (-one.rate, -one.ever, one.kind))),
-        refused=sum(rate(queue, old_queue, name) for name in _REFUSED),
+        refused=rate(queue, old_queue, "refused"),
         busy=int(queue["inflight"]),
         places=int(queue["places"]),
         queued=int(queue["queued"]),

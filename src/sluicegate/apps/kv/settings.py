@@ -83,9 +83,9 @@ class KvSettings(RulesSettings):
             one_of("leases", "shares", "live"),
         ),
     ] = "leases"
-    epoch_ms: Annotated[int, Setting("how often budgets are filled", whole(10, 600_000, "MS"))] = (
-        1_000
-    )
+    epoch_ms: Annotated[
+        int, Setting("how often budgets are filled", whole(10, 600_000, "MS"), expert=True)
+    ] = 1_000
     members: Annotated[
         int,
         Setting(
@@ -97,6 +97,7 @@ class KvSettings(RulesSettings):
         Setting(
             "dispatchers that heartbeats count; one more is not ready",
             whole(1, BEATERS_MAX),
+            expert=True,
         ),
     ] = 1_000
     groups: Annotated[
@@ -108,18 +109,26 @@ class KvSettings(RulesSettings):
     learn: Annotated[
         bool,
         Setting(
-            "predict costs from past requests and settle the difference; off charges the claim"
+            "predict costs from past requests and settle the difference; off charges the claim",
+            expert=True,
         ),
     ] = True
     chunk_ru: Annotated[
         int,
         Setting(
-            "scans enter anew for every so many request units", whole(1, 1 << 20, "RU"), live=True
+            "re-admit a scan every RU request units",
+            whole(1, 1 << 20, "RU"),
+            live=True,
+            expert=True,
         ),
     ] = 10
     quota_status: Annotated[
         int,
-        Setting("the HTTP status of a spent quota", SettingType(_parse_quota_status, "429|419")),
+        Setting(
+            "the HTTP status of a spent quota",
+            SettingType(_parse_quota_status, "429|419"),
+            expert=True,
+        ),
     ] = 429
     qps: Annotated[
         int,
@@ -127,6 +136,7 @@ class KvSettings(RulesSettings):
             "with --policy generation-one: requests a second for each caller, counted by the "
             "minute",
             whole(1, RU_MAX),
+            expert=True,
         ),
     ] = 1_000
     # How much at a time.
@@ -140,9 +150,14 @@ class KvSettings(RulesSettings):
     queue_length: Annotated[int, Setting("requests that wait for a slot", whole(1, 1 << 20))] = (
         10_000
     )
-    queue_bytes: Annotated[int, Setting("their bytes", whole(4_096, _BYTES_MAX, "BYTES"))] = (
-        64 << 20
-    )
+    queue_bytes: Annotated[
+        int,
+        Setting(
+            "memory of requests that wait for a slot",
+            whole(4_096, _BYTES_MAX, "BYTES"),
+            expert=True,
+        ),
+    ] = 64 << 20
     # Under overload.
     deadline_ms: Annotated[
         int,
@@ -161,7 +176,7 @@ class KvSettings(RulesSettings):
         int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)
     ] = 32 << 20
     # Bounds.
-    tables_max: Annotated[int, Setting("tables", whole(1, 1_000_000))] = 10_000
+    tables_max: Annotated[int, Setting("tables", whole(1, 1_000_000), expert=True)] = 10_000
     value_bytes_max: Annotated[
         int, Setting("bytes of a value", whole(1, (16 << 20) - 64, "BYTES"))
     ] = 1 << 20
@@ -172,21 +187,26 @@ class KvSettings(RulesSettings):
         ),
     ] = 8 << 20
     audit_refusals: Annotated[
-        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000), live=True)
+        int,
+        Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000), live=True, expert=True),
     ] = 8_192
     usage: Annotated[
         str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")
     ] = ""
-    usage_days: Annotated[int, Setting("how long that is kept", whole(1, 400, "DAYS"))] = 35
+    usage_days: Annotated[
+        int, Setting("how long --usage is kept", whole(1, 400, "DAYS"), expert=True)
+    ] = 35
     capture: Annotated[
         str,
         Setting("keep what callers ask in this folder, so that quotas can be tried", metavar="DIR"),
     ] = ""
     capture_share: Annotated[
-        float, Setting("the share of callers that are captured, all or none of each", SHARE)
+        float,
+        Setting("the share of callers that are captured, all or none of each", SHARE, expert=True),
     ] = 1.0
     capture_bytes_max: Annotated[
-        int, Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"))
+        int,
+        Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"), expert=True),
     ] = 1 << 30
 
     @property

@@ -58,14 +58,15 @@ class LimiterSettings(RulesSettings, RampsSettings):
         ),
     ] = ""
     dlq_buffer: Annotated[
-        int, Setting("dead letters in memory until they are written", whole(1, 10_000_000))
+        int,
+        Setting("dead letters in memory until they are written", whole(1, 10_000_000), expert=True),
     ] = 10_000
     audit_refusals: Annotated[
-        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000))
+        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000), expert=True)
     ] = 32_768
-    audit_admissions: Annotated[int, Setting("admissions kept likewise", whole(1, 10_000_000))] = (
-        8_192
-    )
+    audit_admissions: Annotated[
+        int, Setting("admissions kept for `sluicegate why`", whole(1, 10_000_000), expert=True)
+    ] = 8_192
     rls_semantics: Annotated[
         str,
         Setting(
@@ -78,9 +79,14 @@ class LimiterSettings(RulesSettings, RampsSettings):
     ] = False
     rls_mark: Annotated[
         bool,
-        Setting("add x-sluicegate-answered to requests, so that Envoy knows when nobody answered"),
+        Setting(
+            "add x-sluicegate-answered to requests, so that Envoy knows when nobody answered",
+            expert=True,
+        ),
     ] = True
-    rls_metadata: Annotated[bool, Setting("add dynamic metadata to Envoy's answers")] = False
+    rls_metadata: Annotated[
+        bool, Setting("add dynamic metadata to Envoy's answers", expert=True)
+    ] = False
     rls_shadow: Annotated[bool, Setting("answer Envoy OK whatever the rules say, and count")] = (
         False
     )
@@ -94,13 +100,17 @@ class LimiterSettings(RulesSettings, RampsSettings):
     ] = 0
     rls_stop_when_over: Annotated[
         bool,
-        Setting("with Envoy's semantics: where one descriptor is over, do not count the others"),
+        Setting(
+            "with Envoy's semantics: where one descriptor is over, do not count the others",
+            expert=True,
+        ),
     ] = False
     rls_merge_domains: Annotated[
-        bool, Setting("let several of Envoy's files stand for one domain")
+        bool, Setting("let several of Envoy's files stand for one domain", expert=True)
     ] = False
     rls_near_ratio: Annotated[
-        float, Setting("above this share of a limit, hits are counted as near it", SHARE)
+        float,
+        Setting("above this share of a limit, hits are counted as near it", SHARE, expert=True),
     ] = 0.8
     capture: Annotated[
         str,
@@ -117,23 +127,32 @@ class LimiterSettings(RulesSettings, RampsSettings):
         ),
     ] = ""
     capture_share: Annotated[
-        float, Setting("the share of callers whose requests are kept, all or none of each", SHARE)
+        float,
+        Setting(
+            "the share of callers whose requests are kept, all or none of each", SHARE, expert=True
+        ),
     ] = 1.0
     capture_mesh_keys: Annotated[
         tuple[str, ...],
-        Setting("keys of Envoy's descriptors that say whose request it is", metavar="KEY"),
+        Setting(
+            "keys of Envoy's descriptors that say whose request it is", metavar="KEY", expert=True
+        ),
     ] = ()
     capture_clear: Annotated[
         tuple[str, ...],
         Setting(
-            "values that need no redaction, as path segments that name no person", metavar="TEXT"
+            "values that need no redaction, as path segments that name no person",
+            metavar="TEXT",
+            expert=True,
         ),
     ] = ()
     capture_hours: Annotated[
-        int, Setting("how long captured requests are kept", whole(1, 24 * 366, "HOURS"))
+        int,
+        Setting("how long captured requests are kept", whole(1, 24 * 366, "HOURS"), expert=True),
     ] = 72
     capture_bytes_max: Annotated[
-        int, Setting("bytes of them that are kept", whole(1 << 20, 1 << 50, "BYTES"))
+        int,
+        Setting("bytes of captures that are kept", whole(1 << 20, 1 << 50, "BYTES"), expert=True),
     ] = 1 << 30
 
     @property

@@ -97,6 +97,11 @@ class QueuePool:
         return self._queue.length
 
     @property
+    def queued_bytes(self) -> int:
+        """Bytes of the requests that wait."""
+        return self._queue.weight
+
+    @property
     def standing(self) -> bool:
         """Whether the queue is served last in, first out."""
         return self._queue.lifo

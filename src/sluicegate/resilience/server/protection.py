@@ -32,6 +32,7 @@ from sluicegate.policies.degradation import Degradation, OverloadLevel
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.loop_lag import LoopLag
+from sluicegate.resilience.server.queue_form import QueueForm
 from sluicegate.resilience.server.wait_level import HOLD_US, WaitLevel
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
@@ -81,6 +82,7 @@ class Protection:
         "_admitted",
         "_chance",
         "_criticality",
+        "_form",
         "_lag",
         "_left_queue",
         "_lock",
@@ -123,6 +125,9 @@ class Protection:
         # Threads wait in the pool of their server, and no timer shows for how long.
         self._lag = None if threaded else LoopLag(self.clock)
         slots = settings.slots
+        if settings.form and (threaded or not slots):
+            remedy = "give slots too" if not threaded else "delete it: threads have no queue here"
+            raise BadValue("resilience.form", settings.form, remedy)
         self.gate = Gate(
             GateSettings(
                 slots=slots or THREAD_SLOTS if threaded else slots,
@@ -130,8 +135,9 @@ class Protection:
                 bytes_max=settings.queue_bytes,
             ),
             size_bytes=_held_bytes,
-            lagging=None if self._lag is None else self._lag.is_late,
+            lagging=None if self._lag is None or settings.form else self._lag.is_late,
         )
+        self._form = QueueForm(settings, self.gate, _held_bytes) if settings.form else None
         self.waits = WaitLevel()
         self.degradation = Degradation(self.waits.read, settings.degrade)
         self._lock = Lock()  # of threads; in an event loop nothing comes between
@@ -187,10 +193,14 @@ class Protection:
 
     def try_admit(self, request: Request, now_us: int) -> GatePermit | Decision | None:
         """Return a slot or a refusal; None if the request has to wait."""
-        gate = self.gate
-        if not gate.ready(request, now_us):
+        if self._form is not None:
+            found = self._form.try_admit(request, now_us)
+            if found is None:
+                return None
+        elif not self.gate.ready(request, now_us):
             return None
-        found = gate.admit_now(request, now_us)
+        else:
+            found = self.gate.admit_now(request, now_us)
         if isinstance(found, Decision):
             self._record_refusal(request, found, now_us)
         else:
@@ -206,7 +216,8 @@ class Protection:
             request.attributes = {**request.attributes, _HELD_BYTES: str(held_bytes)}
         clock = self.clock
         began_us = clock.now_us()
-        found = await self.gate.admit(request, clock)
+        queue = self.gate if self._form is None else self._form
+        found = await queue.admit(request, clock)
         now_us = clock.now_us()
         self._record_wait(request, now_us - began_us, now_us)
         if isinstance(found, Decision):
@@ -237,7 +248,9 @@ class Protection:
     def end(self, permit: GatePermit, outcome: Outcome) -> bool:
         """Give the slot back; False if it was given back already."""
         now_us = self.clock.now_us()
-        if self._lag is not None:
+        if self._form is not None:
+            ended = self._form.end(permit, outcome, now_us)
+        elif self._lag is not None:
             ended = permit.end(outcome, now_us)
         else:
             with self._lock:
@@ -271,6 +284,8 @@ class Protection:
     def stats(self) -> ProtectionStats:
         """Return what it looks like now; any thread may ask, while others work."""
         gate = self.gate.stats()
+        if self._form is not None:
+            gate = self._form.stats(gate)
         return ProtectionStats(
             gate,
             0 if gate.limit >= LIMIT_MAX else gate.limit,

@@ -16,8 +16,6 @@ from typing import NamedTuple
 ROOT = str(Path(__file__).parents[4])
 SHOP = "tests.apps.resilience.serve.shop:app"
 PATIENCE_S = 60.0
-# Judged by deadlines alone, so that a slow machine rejects nothing.
-QUEUE = '[queue]\nform = "none"\n'
 CHECKOUT = '[callers]\ncheckout = "critical"\n'
 
 
@@ -67,7 +65,7 @@ def until(true: Callable[[], object]) -> None:
 def serving(folder: Path, *flags: str, callers: str = "") -> Iterator[Served]:
     """Serve the shop for a block."""
     settings = folder / "resilience.toml"
-    settings.write_text(QUEUE + callers)
+    settings.write_text(callers)
     command = [sys.executable, "-m", "sluicegate.cli", "resilience", "serve", SHOP]
     with subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--settings", str(settings), *flags],

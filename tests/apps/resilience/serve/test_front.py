@@ -26,10 +26,7 @@ from sluicegate.resilience.settings import Resilience
 from tests.apps.resilience.serve.service import ROOT, SHOP, begun
 
 PATIENCE_S = 60.0
-# Judged by deadlines alone, so that a slow machine rejects nothing.
-SETTINGS = Resilience(
-    callers={"checkout": Criticality.CRITICAL}, queue=QueueSettings(name="queue", form="none")
-)
+SETTINGS = Resilience(callers={"checkout": Criticality.CRITICAL})
 
 
 class Asked:
@@ -101,11 +98,11 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], No
 
 
 def queued(front: Front) -> int:
-    return sum(one.queued for one in front.protected.protection.lanes())
+    return front.protected.protection.gate.queued
 
 
 def inflight(front: Front) -> int:
-    return sum(one.inflight for one in front.protected.protection.lanes())
+    return front.protected.protection.gate.inflight
 
 
 async def hold(front: Front, folder: Path) -> Asked:
@@ -113,6 +110,23 @@ async def hold(front: Front, folder: Path) -> Asked:
     asked = Asked(front, "/page/first")
     await until(lambda: begun(folder) == ["first"])
     return asked
+
+
+def test_stream_holds_its_thread_to_last_byte(play: Callable[[Play], None]) -> None:
+    async def one(front: Front, folder: Path) -> None:
+        asked = Asked(front, "/endless")
+        await until(lambda: b"more" in asked.body)
+        waiting = Asked(front, "/page/next")
+        await until(lambda: queued(front) == 1)
+        assert inflight(front) == 1
+        asked.leave.set()
+        (folder / "open").touch()
+        await waiting.task
+        assert waiting.status == 200
+        await asked.task
+        assert inflight(front) == 0
+
+    play(one)
 
 
 def test_queued_requests_are_served_critical_first(play: Callable[[Play], None]) -> None:

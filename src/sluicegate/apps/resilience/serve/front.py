@@ -62,8 +62,8 @@ _log: Final = logging.getLogger("sluicegate.resilience.serve")
 
 
 def with_slots(settings: Resilience, slots: int) -> Resilience:
-    """Return these settings with a known limit on requests in flight."""
-    return replace(settings, slots=slots)
+    """Return these settings with a known limit; a thread is busy to the last byte of a stream."""
+    return replace(settings, slots=slots, hold_streams=True)
 
 
 class ClientGoneError(Exception):
