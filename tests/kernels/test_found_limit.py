@@ -31,10 +31,14 @@ def play(
     exponential: bool = False,
     span_s: float = 30.0,
     told: bool = True,
+    stall_us: tuple[int, int] = (0, 0),
+    dear: int = 1,
 ) -> Played:
     """Serve arrivals by `slots` in arrival order, behind a queue that serves the newest first.
 
     `load(at_s)` is the rate over what the slots can do. What waits longer than the patience leaves.
+    In the time from `stall_us[0]` to `stall_us[1]` nothing begins. Every tenth takes `dear` times as
+    long as the others; `work_us` is the mean.
     """
     random, found = Random(3), FoundLimit()
     free_us = [0] * slots  # when each slot is free
@@ -68,6 +72,10 @@ def play(
             if now_us - arrived_us > patience_us - work_us:
                 continue
             took_us = int(random.expovariate(1 / work_us)) if exponential else work_us
+            if dear > 1:
+                took_us = int(took_us * (dear if number % 10 == 0 else 1) * 10 / (9 + dear))
+            if stall_us[0] <= now_us < stall_us[1]:
+                free_us = [max(stall_us[1], at_us) for at_us in free_us]
             slot = min(range(slots), key=free_us.__getitem__)
             free_us[slot] = max(free_us[slot], now_us) + took_us
             inflight += 1
@@ -101,6 +109,28 @@ def test_limit_is_gone_once_the_load_is_carried_again() -> None:
     played = play(lambda at_s: 2.0 if at_s < 10 else 0.5, 16, 20_000, 200_000)
     assert min(played.limits) < LIMIT_MAX
     assert played.limits[-1] == LIMIT_MAX
+
+
+def test_stall_that_the_load_makes_up_for_has_no_limit() -> None:
+    played = play(lambda at_s: 0.5, 8, 150_000, 650_000, stall_us=(10 * SECOND_US, 12 * SECOND_US))
+    assert played.good < played.sent
+    assert set(played.limits) == {LIMIT_MAX}
+
+
+def test_stall_that_ends_in_overload_is_limited() -> None:
+    slots, work_us = 8, 50_000
+    played = play(lambda at_s: 2.0, slots, work_us, 650_000, stall_us=(SECOND_US, 2 * SECOND_US))
+    limits = played.limits[len(played.limits) // 3 :]
+    assert slots <= sorted(limits)[len(limits) // 2] <= 8 * slots
+
+
+@pytest.mark.parametrize("dear", [10, 20])
+def test_unequal_costs_in_overload_keep_slots_full(dear: int) -> None:
+    slots, work_us = 8, 50_000
+    played = play(lambda at_s: 2.0, slots, work_us, 1_000_000, dear=dear)
+    limits = played.limits[len(played.limits) // 3 :]
+    assert slots / 2 <= sorted(limits)[len(limits) // 2] <= 8 * slots
+    assert played.good >= 0.7 * 30 * slots * SECOND_US / work_us
 
 
 def test_slow_work_that_fewer_in_flight_do_not_shorten_has_no_lasting_limit() -> None:

@@ -6,9 +6,11 @@ measurement from before the overload.
 
     free        work takes more than half of the callers' patience, and ends in vain or takes far
                 longer than it once did: limit to a part of what is in flight
+                but not if the time falls: a stall has ended, and what stood is worked off
     limiting    time above the target: fewer, in proportion, at most half
                 time below the target, and a queue stands here: more
-                fewer in flight did not shorten the time: the work is slow by itself, so more
+                fewer in flight did not shorten the time, in the window after the first cut or
+                twice in succession: the work is slow by itself, so more
                 no queue for `CALM_WINDOWS`: free again
 
 The target is `TARGET_SHARE` of the callers' patience, but at least `ROOM` times what the work takes
@@ -47,8 +49,10 @@ class FoundLimit:
 
     __slots__ = (
         "_alone_us",
+        "_blamed",
         "_calm",
         "_count",
+        "_early",
         "_first",
         "_hold_us",
         "_holds",
@@ -59,6 +63,7 @@ class FoundLimit:
         "_since_us",
         "_sum",
         "_times",
+        "_unmoved",
         "_was_inflight",
         "_was_times",
         "_window",
@@ -73,6 +78,7 @@ class FoundLimit:
         self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
         self._alone_us = 0.0  # what work takes by itself; 0: not known
         self._was_times = self._was_inflight = 0.0  # the window before
+        self._unmoved = False  # fewer in flight did not shorten the time, once
         self._first = False  # the window after the first cut
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS_MIN
@@ -81,6 +87,8 @@ class FoundLimit:
         self._since_us = 0
         self._members = 0  # units that were sent in this window
         self._count = self._late = self._inflight = self._sum = 0
+        self._early = 0  # the part of the sum that the first half of a window has
+        self._blamed = False  # the window before this one took too long, without a limit
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
@@ -114,6 +122,8 @@ class FoundLimit:
         if window == self._window or not self.limiting:
             self._count += 1
             self._sum += took_us
+            if self._count <= WINDOW // 2:
+                self._early = self._sum
             self._times += took_us / max(usual_us, 1.0)
             self._inflight += inflight
             self._late += late
@@ -152,20 +162,28 @@ class FoundLimit:
         self._window += 1
         self._since_us = now_us
         self._members = 0
-        self._count = self._late = self._inflight = self._sum = 0
+        self._count = self._late = self._inflight = self._sum = self._early = 0
         self._times = 0.0
         self._queued = False
 
     def _watch(
         self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
     ) -> None:
-        """A window without a limit."""
-        blamed = mean_us > BLAMED_SHARE * self.patience_us
-        if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
+        """A window without a limit.
+
+        One window too long may be the end of a stall, and so are more whose later units take less:
+        then what stood in the meantime is worked off, and a limit would only be in the way.
+        """
+        before, falls = self._blamed, 2 * self._early > self._sum
+        self._blamed = mean_us > BLAMED_SHARE * self.patience_us
+        if not self._blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
             if not late:
                 self._learn_alone(mean_us)
+        elif not before or falls:
+            return
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
+            self._unmoved = False
             self._calm = 0
             self._was_times, self._was_inflight = times, inflight
             share = self._target_us() / mean_us
@@ -194,11 +212,13 @@ class FoundLimit:
         first, self._first = self._first, False
         if inflight < 0.8 * self._was_inflight:
             proportional = self._was_times * inflight / self._was_inflight
-            if times > (self._was_times + proportional) / 2:
+            unmoved = times > (self._was_times + proportional) / 2
+            if unmoved and (first or self._unmoved):
                 self._alone_us = mean_us
                 if first:
                     self._hold(mean_us, now_us)
                     return
+            self._unmoved = unmoved
         elif late and mean_us > BLAMED_SHARE * self.patience_us:
             self._alone_us = min(self._alone_us, mean_us / 4)
         if self._alone_us == 0.0 or mean_us < self._alone_us:
@@ -226,7 +246,7 @@ class FoundLimit:
         self._set_free(now_us + int(self._holds * mean_us))
 
     def _set_free(self, hold_us: int) -> None:
-        self.limiting = False
+        self.limiting = self._blamed = False
         self.limit = LIMIT_MAX
         self._hold_us = hold_us
         self._was_times = self._was_inflight = 0.0
