@@ -1,7 +1,7 @@
 """What the server chain adds to a request, beside one bare Starlette request.
 
-The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold), deadline,
-criticality, request units, shed, queue, concurrency, and the observer that feeds stress. Every
+The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold),
+criticality, request units, and the queue with its limit. Every
 request is admitted at once, as a dispatcher does it where nobody has to wait, and ends with a
 measured time; the clock is the real one, and making the request is part of it. Also printed is what
 each stage costs by itself, and the p50 and p99 of single requests, by the wall clock of a machine
@@ -23,15 +23,12 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies import stack as stack_module
-from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.stress import Stress
 from sluicegate.system import SystemChance, SystemClock
 
 REQUESTS = 5_000
@@ -59,22 +56,14 @@ def request(number: int) -> Request:
     )
 
 
-def policies() -> tuple[dict[str, Policy], Queue, Stress]:
-    """The stages, none of which has anything to refuse."""
-    chance, stress = SystemChance(), Stress()
+def policies() -> dict[str, Policy]:
+    """The stages before the queue, none of which has anything to refuse."""
     table = dict.fromkeys(CALLERS, Criticality.CRITICAL)
-    shed = Shed(stress, chance)
     plenty = RequestUnitsSettings(rate_ru=1_000_000, burst_ru=1_000_000)
-    at_once_ones: dict[str, Policy] = {
-        "deadline": Deadline(),
+    return {
         "criticality": CriticalityClamp(CriticalitySettings(callers=table)),
         "request units": RequestUnits(plenty),
-        "shed": shed,
-        "concurrency": Concurrency(
-            ConcurrencySettings(adaptive=AdaptiveSettings(algorithm="vegas")), chance
-        ),
     }
-    return at_once_ones, Queue(QueueSettings()), stress
 
 
 class Chain(NamedTuple):
@@ -87,16 +76,8 @@ class Chain(NamedTuple):
 
 def server_chain() -> Chain:
     """The whole chain."""
-    ones, queue, stress = policies()
-    stack = Stack(
-        at_once("deadline", ones["deadline"]),
-        at_once("criticality", ones["criticality"]),
-        at_once("request units", ones["request units"]),
-        at_once("shed", ones["shed"]),
-        waits("queue", queue),
-        at_once("concurrency", ones["concurrency"]),
-        observers=[stress],
-    )
+    stages = [at_once(name, policy) for name, policy in policies().items()]
+    stack = Stack(*stages, waits("queue", Gate(GateSettings())))
     return Chain(HotKey(HotKeySettings()), stack, SystemChance().draw)
 
 
@@ -175,7 +156,7 @@ def main() -> None:
     bars = Bars()
     build = build_of(stack_module.__file__)
     chain = server_chain()
-    ones, _, _ = policies()
+    ones = policies()
     candidates = {BARE: requests_of(bare()), CHAIN: requests_through(chain)}
     candidates["  hot-key shield alone"] = requests_shielded(HotKey(HotKeySettings()), chain.draw)
     candidates |= {f"  {name} alone": requests_at(policy) for name, policy in ones.items()}

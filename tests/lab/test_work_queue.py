@@ -32,7 +32,6 @@ def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_queue: MakeQue
     assert (line.waiting(), lost) == (0, [])
 
 
-
 def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() -> None:
     line = FollyCodel()
     lost: list[WorkUnit] = []

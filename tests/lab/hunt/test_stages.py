@@ -62,7 +62,7 @@ SMALL = {
             HuntLoad(name="bot", criticality="BULK", per_s=200, timeout_ms=0),
         ),
         faults=(HuntFault(what="slow", from_ms=500, until_ms=1_500, where="s0", much=20),),
-        knobs={"shards": 3, "slots": 4, "places": 32},
+        knobs={"shards": 3, "slots": 4},
     ),
 }
 

@@ -130,13 +130,6 @@ def test_what_a_later_hop_refuses_is_no_answer_and_its_work_is_wasted() -> None:
     assert 0 < ended.wasted_us < 20_000 * ended.refused["api"]  # the first hop's part
 
 
-@pytest.mark.prove
-def test_who_has_expired_in_the_pool_is_not_worked_for() -> None:
-    rig = replace(CALM, load=3.0)
-    looked, blind = (play(rig, hop, 1) for hop in (expired_only, nothing))
-    assert looked.worked_us < 0.7 * blind.worked_us
-
-
 def test_a_run_is_a_function_of_its_seed() -> None:
     assert play(CALM, protect, 5) == play(CALM, protect, 5)
     assert play(CALM, protect, 5) != play(CALM, protect, 6)

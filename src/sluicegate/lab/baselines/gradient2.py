@@ -20,7 +20,7 @@ GRADIENT2_SMOOTHING: Final = 0.2
 GRADIENT2_LONG_WINDOW: Final = 600
 GRADIENT2_WARM_UP: Final = 10
 GRADIENT2_QUEUE: Final = 4
-LIMIT_MAX: Final = 1 << 20
+SAMPLES_MAX: Final = 1 << 20
 SPAN_US_MAX: Final = 3_600_000_000
 STALE_WINDOWS: Final = 10
 SAMPLES_ENOUGH: Final = 300
@@ -65,9 +65,9 @@ class SampleWindow:
         rounds: int = 0,
     ) -> None:
         within("window_us", window_us, 1, SPAN_US_MAX)
-        within("samples_min", samples_min, 1, LIMIT_MAX)
+        within("samples_min", samples_min, 1, SAMPLES_MAX)
         within("rtt_us_min", rtt_us_min, 1, SPAN_US_MAX)
-        within("rounds", rounds, 0, LIMIT_MAX)
+        within("rounds", rounds, 0, SAMPLES_MAX)
         self._rounds = rounds
         self._window_us = window_us
         self._samples_min = samples_min
