@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sluicegate.policies.queue.settings import QueueSettings
 
 from sluicegate.apps.resilience.serve.front import Front, request_head, with_slots
 from sluicegate.apps.resilience.serve.response_buffer import (
@@ -22,6 +21,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.doors.asgi import Message
 from sluicegate.doors.http.forwarded import TrustedProxies
+from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.resilience.settings import Resilience
 from tests.apps.resilience.serve.service import ROOT, SHOP, begun
 
