@@ -251,7 +251,7 @@ class RequestUnits(BasePolicy):
         budget: Budget | None = None,
         pricing: Pricing | None = None,
         shape_of: Callable[[Request], WorkShape] | None = None,
-        displaces: Callable[[Request], bool] | None = None,
+        displaces: Callable[[Request, int], bool] | None = None,
     ) -> None:
         self.settings = settings
         if budget is None:
@@ -312,7 +312,7 @@ class RequestUnits(BasePolicy):
                     request.cost_mru = predicted_mru
                     verdict = self._budget.charge(caller, charged_mru, now_us)
             if not verdict.allowed:
-                if verdict.retry_after_us == NEVER or not self._displaces(request):
+                if verdict.retry_after_us == NEVER or not self._displaces(request, now_us):
                     return self._refuse(verdict)
                 request.over_quota = True
                 self._over_quota += 1
@@ -465,8 +465,8 @@ class RequestUnits(BasePolicy):
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         return price_milli
 
-    def _displaces(self, request: Request) -> bool:
-        return self.displaces is not None and self.displaces(request)
+    def _displaces(self, request: Request, now_us: int) -> bool:
+        return self.displaces is not None and self.displaces(request, now_us)
 
     def _collect(self, caller: str, now_us: int) -> None:
         """Take what a caller owes out of its budget, as far as the budget has room for debt."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import command
+from sluicegate.lab.zoo import sensitivity
 
 SMALL = ("--seed", "7", "--shapes", "service: stream; service: patience of 0.5 x")
 
@@ -65,3 +67,17 @@ def test_picture_is_a_png(tmp_path: Path) -> None:
 def test_bad_value_names_its_fix(words: tuple[str, ...], problem: str) -> None:
     with pytest.raises(BadValue, match=problem):
         zoo(*words)
+
+
+def test_sensitivity_plays_each_registered_constant_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = SimpleNamespace(
+        name="io", module="sluicegate.lab.zoo.service", attribute="LOOP_IO_US", why="a test"
+    )
+    monkeypatch.setattr(sensitivity, "registered", lambda: [fake])
+    words = ("--seed", "7", "--shapes", "service: cpu in the loop", "--candidates", "nothing")
+    zoo(*words, "--sensitivity")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    tried = [row[:4] for row in rows if row[:1] == ["io"]]
+    assert tried == [["io", "5000", "2500", "1"], ["io", "5000", "10000", "1"]]

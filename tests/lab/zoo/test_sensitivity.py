@@ -60,4 +60,4 @@ def test_compiled_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_list_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensitivity, "CONSTANTS", "sluicegate.nowhere.constants")
     with pytest.raises(BadValue, match="register"):
-        compare([], [], lambda _: [])
+        sensitivity.registered()

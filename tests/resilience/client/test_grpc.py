@@ -256,11 +256,12 @@ def test_a_protected_service_without_a_place_is_asked_once(ask: Ask, serve_prote
             assert service.entered.acquire(timeout=10)
             if serve_protected is looped:
                 held.append(pool.submit(ask, made(), port, "/T/Hold"))
-                while protection.light.queue.queued < 1:
+                while protection.gate.queued < 1:
                     time.sleep(0.005)
-            assert code_of(ask, client, port, "/T/Page") is CODE.UNAVAILABLE
+            with serve(ServedRequest(criticality=Criticality.BULK)):
+                assert code_of(ask, client, port, "/T/Page") is CODE.UNAVAILABLE
             assert service.begun == 0
-            assert protection.light.stack.stats().refused == 1
+            assert protection.stats().gate.refused_full == 1
         finally:
             service.gate.set()
         assert {one.result(30) for one in held} == {b"DEGRADED"}

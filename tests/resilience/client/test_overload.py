@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BREAKER_OPEN
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import ResilientTransport
 from sluicegate.resilience.client.settings import client_settings
+from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.server.asgi import protect
 from tests.doors.test_frameworks import served
@@ -148,8 +150,9 @@ def test_a_protected_service_with_a_full_line_is_asked_once_for_each_call(send: 
             assert service.entered.acquire(timeout=10)
             while in_line(app) < 2:
                 httpx.get(f"{url}/healthz")  # a turn of the loop each
-            assert send(client, f"{url}/other", "GET", NO_FIELDS).status == 503
-            assert app.protection.light.stack.stats().refused == 1
+            with serve(ServedRequest(criticality=Criticality.BULK)):
+                assert send(client, f"{url}/other", "GET", NO_FIELDS).status == 503
+            assert app.protection.stats().gate.refused_full == 1
         finally:
             service.gate.set()
         assert [one.result().status_code for one in held] == [200, 200, 200]

@@ -151,7 +151,7 @@ def test_what_is_served_and_what_is_refused_has_a_span() -> None:
     assert attributes_of(well)["endpoint"] == "/page"
     assert attributes_of(well)["outcome"] == "SUCCESS"
     assert attributes_of(well)["waited_us"] >= 0
-    assert attributes_of(late) == {"endpoint": "/page", "stage": "deadline", "reason": "deadline"}
+    assert attributes_of(late) == {"endpoint": "/page", "stage": "gate", "reason": "deadline"}
 
 
 def test_every_door_takes_a_protection_of_its_kind_and_no_other() -> None:

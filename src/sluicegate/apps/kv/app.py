@@ -106,6 +106,7 @@ class KvApp(App[KvSettings]):
     """One worker of `sluicegate kv`."""
 
     name: ClassVar[str] = "kv"
+    _busy_share: float = 0.0  # of the event loop: an engine in this process is as busy
 
     def __init__(self, settings: KvSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
@@ -214,7 +215,6 @@ class KvApp(App[KvSettings]):
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
         self._times, self._times_us = thread_times(), self.clock.now_us()
-        self._busy_share = 0.0  # of the event loop: an engine in this process is as busy
 
     def _work_spans(self) -> WorkSpans | None:
         if self.tracing is None:

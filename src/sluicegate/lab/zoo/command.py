@@ -47,7 +47,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Play, judge and print."""
-    from sluicegate.lab.zoo import bars, play, text  # noqa: PLC0415 - the policies come with it
+    from sluicegate.lab.zoo import (  # noqa: PLC0415 - the policies come with it
+        bars,
+        play,
+        sensitivity,
+        text,
+    )
 
     seed = SystemClock().now_us() // _DAY_US
     if arguments.seed is not None:
@@ -59,6 +64,7 @@ def run(arguments: Namespace) -> int:
         for shape in shapes:
             write(f"{play.key_of(shape)}\n")
         return MET
+    constants = sensitivity.registered() if arguments.sensitivity else ()
     modes = play.PRODUCT if arguments.slots == "both" else (arguments.slots,)
     candidates = (*modes, *_simple(arguments.candidates), play.ORACLE)
     plays = [play.Play(seed, shape, candidates) for shape in shapes]
@@ -78,9 +84,7 @@ def run(arguments: Namespace) -> int:
             write(f"{line}\n")
     met = all(one.met == one.shapes for one in over_all)
     if arguments.sensitivity:
-        from sluicegate.lab.zoo import sensitivity  # noqa: PLC0415 - as above
-
-        rows = sensitivity.compare(plays, played, lambda more: _play(more, jobs))
+        rows = sensitivity.compare(plays, played, lambda more: _play(more, jobs), constants)
         for line in sensitivity.lines(rows):
             write(f"{line}\n")
         met = met and not any(row.lost for row in rows)

@@ -61,12 +61,12 @@ def compare(
     plays: Sequence[Play],
     played: Sequence[Outcomes],
     play_all: Callable[[Sequence[Play]], list[Outcomes]],
-    constants: Sequence[Tuned] | None = None,
+    constants: Sequence[Tuned],
 ) -> list[SensitivityRow]:
     """Play again with each constant halved and doubled, and return the bars that this loses."""
     before = _missed(plays, played)
     rows = []
-    for one in registered() if constants is None else constants:
+    for one in constants:
         module = import_module(one.module)
         if (module.__file__ or "").endswith((".so", ".pyd")):
             raise BadValue(

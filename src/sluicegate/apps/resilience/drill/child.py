@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 from sluicegate.system import now_us
 
 END_S: Final = 2.0
