@@ -37,7 +37,7 @@ SCENARIO: Final = Scenario(
     goals=(
         Goal(figure="goodput", at_least=0.98),
         Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_US / 1e6),
-        Goal(figure="refused_p99_ms", at_most=20),
+        Goal(figure="refused_p99_ms", at_most=TIMEOUT_US / 1e3),
     ),
     measure=figures,
     columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
