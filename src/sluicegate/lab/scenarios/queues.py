@@ -2,7 +2,7 @@
 
 Any order that does not serve the dead keeps goodput up. They differ in what they hold meanwhile,
 and in when they tell those whom they will not serve. A queue needs no more than twice what can be
-served before callers give up; whoever is refused should know within two service times.
+served before callers give up; whoever is refused is told before its deadline.
 """
 
 from __future__ import annotations
