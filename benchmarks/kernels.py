@@ -91,7 +91,6 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("path_index", "PathIndex", "it = PathIndex([('/api/v1/users/{id}/orders', 1)])",
      "it.find('/api/v1/users/42/orders')"),
     ("perceptual_hash", "bands_near", "", "bands_near(int(draw() * 2**64), 4)"),
-    ("priority_shed", "PriorityShed", "it = PriorityShed()", "it.admit(200, draw())"),
     ("quota_tuning, a month", "propose", "usage = [1000 + n % 24 for n in range(720)]",
      "propose(usage)"),
     ("retry_budget", "RetryBudget", "it = RetryBudget()",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarks.rounds import Bars, build_of
-from sluicegate.lab import task_mode
+from sluicegate.lab import baselines, kernel_mode, task_mode
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.server_chain import server_chain
@@ -42,6 +42,7 @@ def main() -> None:
     ways: dict[str, Callable[[Rig, int], RunLedger]] = {
         "tasks, server chain": lambda rig, seed: task_mode.run_policy(rig, server_chain, seed),
         "tasks, queue alone": lambda rig, seed: task_mode.run_policy(rig, queue, seed),
+        "kernels": lambda rig, seed: kernel_mode.run_queue(rig, baselines.TABLE["lifo"], seed),
     }
     seen: dict[str, list[float]] = {}
     for seed in range(ROUNDS):

@@ -15,7 +15,6 @@ from math import ceil, sqrt
 from typing import Final, cast
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.lab.arrivals import Arrivals, Even, OnOff, Poisson
 from sluicegate.lab.hunt.stage import JumpClock
 from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvEnd, KvRig, KvRun, play_in
@@ -60,10 +59,6 @@ class HarmlessWorld:
             if len(refused) > (0 if caller.criticality is Criticality.CRITICAL else most):
                 reasons = sorted({one.reason for one in refused})
                 harm.append(f"{caller.name}: {len(refused)} of {len(ends)} refused: {reasons}")
-        dearest = max(look.dearest_milli for look in found.looks)
-        if dearest > PRICE_ONE_MILLI:
-            harm.append(f"a price of {dearest}")
-        harm += {f"penalized: {look.penalized}" for look in found.looks if look.penalized}
         return harm
 
     def _jumped(self, one: KvEnd) -> bool:

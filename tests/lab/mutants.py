@@ -225,3 +225,48 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
         "10x",
     ),
 )
+
+
+class TestedMutant(NamedTuple):
+    """What is planted, and the tests that fail then."""
+
+    name: str
+    file: str  # in the package
+    old: str
+    new: str
+    tests: str
+
+
+BY_TESTS: Final[tuple[TestedMutant, ...]] = (
+    TestedMutant(
+        "crowded queue serves the oldest",
+        "kernels/fair_queue.py",
+        "            unit = caller.units[next(reversed(caller.units))]",
+        "            unit = caller.units[next(iter(caller.units))]",
+        "tests/kernels/test_fair_queue.py",
+    ),
+    TestedMutant(
+        "lower ranks are owed nothing",
+        "kernels/fair_queue.py",
+        "owed_us += LOW_SHARE * unit.need_us",
+        "owed_us += 0.0 * unit.need_us",
+        "tests/kernels/test_fair_queue.py",
+    ),
+    TestedMutant(
+        "limit never ends",
+        "kernels/found_limit.py",
+        "        if self._calm >= CALM_WINDOWS:",
+        "        if self._calm < 0:",
+        "tests/kernels/test_found_limit.py",
+    ),
+    TestedMutant(
+        "slot of a cancelled waiter is lost",
+        "policies/admission/gate.py",
+        "        if unit.future.done():  # cancelled, and its task has not run yet\n"
+        "            return False\n",
+        "        if unit.future.done():\n"
+        "            unit.resource.inflight += 1\n"
+        "            return False\n",
+        "tests/policies/admission/test_gate.py",
+    ),
+)

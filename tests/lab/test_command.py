@@ -48,7 +48,10 @@ SMALL = AScenario(
     candidates={name: ALL[name] for name in ("queue", "fifo", "bounded-fifo")},
     ours="queue",
     must_fail=("fifo",),
-    goals=(Goal(figure="goodput", at_least=0.95), Goal(figure="p99_ms", at_most=60, cases=("4x",))),
+    goals=(
+        Goal(figure="goodput", at_least=0.95),
+        Goal(figure="p99_ms", at_most=500, cases=("4x",)),
+    ),
     measure=figures,
     columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     scale="one tenth of the time",
@@ -74,7 +77,7 @@ def test_the_list_says_what_there_is_who_contends_and_who_must_fail(
     output = capsys.readouterr().out
     assert "99  small: A small overload" in output
     assert "cases 2x, 4x; ours is queue" in output
-    assert "goals goodput >= 0.95; p99_ms <= 60 at 4x" in output
+    assert "goals goodput >= 0.95; p99_ms <= 500 at 4x" in output
     assert "fifo must fail" in output
 
 

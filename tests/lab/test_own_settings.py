@@ -23,8 +23,8 @@ from sluicegate.lab.scenarios import TABLE
 from sluicegate.lab.virtual_loop import VirtualLoop
 from sluicegate.policies import request_units
 
-# Who is who, and not how it is judged: the rig says so.
-OF_THE_RIG = {"CriticalitySettings.callers", "QueueSettings.name"}
+# Who is who and how many serve, and not how it is judged: the rig says so.
+OF_THE_RIG = {"CriticalitySettings.callers", "GateSettings.name", "GateSettings.slots"}
 
 interpreted = pytest.mark.skipif(
     not (request_units.__file__ or "").endswith(".py"),
@@ -87,10 +87,9 @@ def given(scenario: AnyScenario, candidate: str) -> set[tuple[str, str]]:
 
 @cache
 def shipped() -> set[tuple[str, str]]:
-    """How what ships is composed, but for the places of a kit, which everybody sets."""
+    """How what ships is composed."""
     overload = TABLE["overload"]
-    kit = {pair for pair in given(overload, "protect") if pair[0] != "QueueSettings.places"}
-    return kit | given(overload, "dispatcher")
+    return given(overload, "protect") | given(overload, "dispatcher")
 
 
 def own(scenario: AnyScenario) -> set[str]:

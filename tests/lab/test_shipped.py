@@ -7,7 +7,7 @@ from sluicegate.lab.arrivals import Even, Poisson
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.shipped import SHIPPED, dispatcher_settings
+from sluicegate.lab.rigs.shipped import SHIPPED
 
 
 def station(load: float, *, workers: int = 8, critical: float = 0.2) -> Rig:
@@ -50,11 +50,6 @@ def test_a_load_that_fits_is_served_in_full() -> None:
         found = figures(rig, candidate.run(rig, 1))
         assert found["success.get"] == 1.0, name
         assert found["p99_ms"] == 10.0, name
-
-
-def test_the_dispatcher_is_told_of_more_workers_than_it_has_places_and_of_nothing_else() -> None:
-    assert dispatcher_settings(station(1)).places == 64
-    assert dispatcher_settings(station(1, workers=100)).places == 100
 
 
 def test_work_that_is_given_up_at_its_deadline_keeps_its_worker() -> None:

@@ -2,9 +2,8 @@
 
 A slow engine with capacity to spare refuses nobody (10,000 seeds in `make prove`), nor does a
 dispatcher that begins with nothing learned (1,000), and a stall of 1 to 30 s is over half a second
-after its end (1,000). Where there is room for all, whatever else a world has, nobody pays more and
-CRITICAL is never refused (1,000). Odd seeds have local prices besides. Other slices of them in CI,
-by its seed.
+after its end (1,000). Where there is room for all, whatever else a world has,
+CRITICAL is never refused (1,000). CI plays other slices of them, by its seed.
 """
 
 from __future__ import annotations
@@ -45,6 +44,6 @@ def test_a_dispatcher_that_begins_refuses_nobody(seed: int) -> None:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", seeds(full=1_000, part=20))
-def test_where_there_is_room_for_all_nobody_is_refused_or_pays_more(seed: int) -> None:
+def test_where_there_is_room_for_all_nobody_is_refused(seed: int) -> None:
     world = harmless(seed)
     assert world.harm(world.play(seed)) == []

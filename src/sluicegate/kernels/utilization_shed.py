@@ -20,8 +20,7 @@ What was changed. Utilization is noisy, and refusing brings it down, so the shed
 pass while utilization is below `hard_from`, so that no class starves unseen; there, and with the
 same draw, still no unit is refused where a less important one is admitted.
 
-It is a second idea beside `priority_shed`, which follows a signal of overload to any depth. This
-one needs no feedback and no traffic to learn from, acts on the first reading, and is as good as
+It needs no feedback and no traffic to learn from, acts on the first reading, and is as good as
 what it is told: a service that waits for others is overloaded long before its CPU is.
 
 Cost: a comparison a unit, a few operations a class for each reading. Bounds: 1 to `CLASSES_MAX`

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, final
 
-from tests.lab.mutants import MUTANTS, Mutant, ScenarioMutant
+from tests.lab.mutants import MUTANTS, Mutant, ScenarioMutant, TestedMutant
 
 SOURCE: Final = Path(__file__).parents[3] / "src" / "sluicegate"
 CAUGHT: Final = Path(__file__).parent / "caught"
@@ -89,7 +89,7 @@ class Copy:
         at_s = 1_000_000_000 + 10 * self._planted
         os.utime(path, (at_s, at_s))
 
-    def plant(self, mutant: Mutant | ScenarioMutant) -> str:
+    def plant(self, mutant: Mutant | ScenarioMutant | TestedMutant) -> str:
         """Put the mistake in; what stood there, to be put back."""
         sound = self.text(mutant.file)
         assert sound.count(mutant.old) == 1, f"{mutant.name}: its text must stand there once"
@@ -116,6 +116,22 @@ class Copy:
         answer = self.run(CLAIM, scenario, case)
         assert isinstance(answer, list)
         return [str(figure) for figure in answer]
+
+    def passes(self, tests: str) -> bool:
+        """Whether this copy passes the tests of a file."""
+        root = SOURCE.parents[1]
+        program = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+        words = (f"--rootdir={root}", "-q", "-x", "-p", "no:cacheprovider", str(root / tests))
+        child = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            capture_output=True,
+            timeout=SECONDS_MAX,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(self.folder), str(root)))},
+            check=False,
+            cwd=self.folder,
+        )
+        assert child.returncode in {0, 1}, child.stdout[-2_000:]
+        return child.returncode == 0
 
     def violations_of(self, setup: str) -> list[str]:
         """What breaks when it plays this setup."""

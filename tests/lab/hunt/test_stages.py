@@ -21,7 +21,7 @@ SMALL = {
             HuntLoad(name="fickle", per_s=300, cancelled_permille=500, timeout_ms=50),
         ),
         faults=(HuntFault(what="slow", from_ms=100, until_ms=200, much=100),),
-        knobs={"workers": 4, "shards": 2, "cap": 3, "length_max": 200, "rate_ru": 200},
+        knobs={"workers": 4, "shards": 2, "slots": 3, "length_max": 200, "rate_ru": 200},
     ),
     "reads": Setup(
         stage="reads",
@@ -62,7 +62,7 @@ SMALL = {
             HuntLoad(name="bot", criticality="BULK", per_s=200, timeout_ms=0),
         ),
         faults=(HuntFault(what="slow", from_ms=500, until_ms=1_500, where="s0", much=20),),
-        knobs={"shards": 3, "slots": 4, "places": 32},
+        knobs={"shards": 3, "slots": 4},
     ),
 }
 
@@ -80,7 +80,7 @@ def test_a_play_of_the_server_sees_every_fate() -> None:
     assert set(fates) == {DONE, REFUSED, CANCELLED}
     assert min(fates.values()) > 10
     reasons = {unit.reason for unit in record.units}
-    assert {"bulkhead_full", "queue_timeout"} <= reasons
+    assert {"deadline", "quota_spent"} <= reasons
     assert record.peaks["units in line"] > 5
     assert record.spent
 

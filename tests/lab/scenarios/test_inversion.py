@@ -103,7 +103,7 @@ def test_whoever_was_refused_has_waited_for_ever() -> None:
 
 
 def test_a_run_is_a_function_of_its_seed_and_bulk_is_served_too() -> None:
-    rig = Inversion(shared=LOCK, names=8, workers=4, span_us=SECOND, warm_us=100 * MS)
+    rig = Inversion(shared=LOCK, names=8, workers=4, span_us=3 * SECOND, warm_us=100 * MS)
     once = play(rig, chain, 3)
     assert once == play(rig, chain, 3)
     assert once.bulk_done > 0

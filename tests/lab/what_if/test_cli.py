@@ -226,7 +226,7 @@ def test_rulebooks_are_called_by_the_ends_of_their_paths_where_these_differ(
         (("--rules", "none", "--service", "uniform"), "--service", "lognormal"),
         (("--rules", "none", "--timeout", "0"), "--timeout", "above 0"),
         (("--rules", "none", "--retries", "many"), "--retries", "none, naive, smart"),
-        (("--rules", "none", "--with", "nobody"), "--with", "fifo, chain, queue, with-shed"),
+        (("--rules", "none", "--with", "nobody"), "--with", "fifo, chain, queue"),
         (("--rules", "none", "--queue", "0"), "--queue", "whole number"),
         (("--rules", "none", "--requests", "0"), "--requests", "whole number"),
         (("--rules", "none", "--seed", "-1"), "--seed", "whole number"),

@@ -32,8 +32,7 @@ class Fleet:
         self.loop = loop
         self.gates = [Gate(GateSettings(slots=slots, members=members)) for _ in range(members)]
         self.shares = [
-            FleetShare(gate, SeededChance(number))
-            for number, gate in enumerate(self.gates)
+            FleetShare(gate, SeededChance(number)) for number, gate in enumerate(self.gates)
         ]
         self.told: list[dict[str, SharedLoad]] = [{} for _ in self.gates]
         self.engine = asyncio.Semaphore(slots)
@@ -52,7 +51,9 @@ class Fleet:
                 loads = [told[name] for told in self.told if name in told]
                 fleet[name] = SharedLoad(
                     sum(load.inflight for load in loads),
-                    sum(gate.resources[name].ended for gate in self.gates if name in gate.resources),
+                    sum(
+                        gate.resources[name].ended for gate in self.gates if name in gate.resources
+                    ),
                     tuple(map(sum, zip(*(load.waiting for load in loads), strict=True))),
                 )
             for number, share in enumerate(self.shares):

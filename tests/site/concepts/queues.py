@@ -11,7 +11,6 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
 from sluicegate.kernels.codel import Codel
 from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
-from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
 from sluicegate.kernels.utilization_shed import UtilizationShed
 from tests.site.concepts.panel import Axis, Drawing, Panel, Point, Sheet
 
@@ -210,39 +209,4 @@ def utilization_shed() -> Drawing:
         "The default ramps, as utilization rises (thick) and falls again (thin, 5 points later, "
         "so that nothing flutters): each class is refused wholly before the first unit of the "
         "next one, but for the 1% that is admitted below 90%, and CRITICAL never."
-    )
-
-
-def priority_shed() -> Drawing:
-    """What is admitted of each class through an overload."""
-    chance = Random(11)
-    shed = PriorityShed()
-    cohorts = [cohort(f"user-{number}", 0) for number in range(400)]
-    admitted: list[list[Point]] = [[] for _ in Criticality]
-    seconds, capacity = 240, 250
-    for second in range(seconds):
-        each_came = 100 if 40 <= second < 140 else 50
-        total = 0
-        for each in Criticality:
-            count = sum(
-                shed.admit(level_of(each, cohorts[chance.randrange(400)]), chance.random())
-                for _ in range(each_came)
-            )
-            total += count
-            admitted[each].append((float(second), 100 * count / each_came))
-        shed.tick(total > capacity)
-    sheet = Sheet("Priority shed: what is admitted of each class", 220)
-    panel = sheet.panel(
-        "admitted share", Axis(seconds, "seconds"), Axis(118, "percent", 0, PERCENT)
-    )
-    panel.band("quiet", 40, 140, "400 a second come, 250 can be done")
-    for each in reversed(Criticality):
-        panel.line(KINDS[each], admitted[each])
-    for each, (x, y) in zip(Criticality, ((4, 90), (62, 90), (70, 68), (62, 5)), strict=True):
-        panel.note(x, y, each.name, KINDS[each])
-    return sheet.drawing(
-        "Four classes come alike, 200 a second together and 400 from second 40 to 140, of which "
-        "250 can be done. Each second of overload moves the mark down by 5% of what was "
-        "admitted, each other one up by 1%: BULK goes, then a part of BEST_EFFORT, and the rest "
-        "is untouched."
     )

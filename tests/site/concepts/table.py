@@ -30,7 +30,6 @@ DRAWINGS: Final[dict[str, Draw]] = {
         queues.fair_queue,
         concurrency.found_limit,
         queues.utilization_shed,
-        queues.priority_shed,
         callers.backoff,
         callers.breaker,
         callers.client_throttle,

@@ -237,7 +237,7 @@ class KvApp(App[KvSettings]):
         self._views = self.catalogue.views
         self.catalogue.on_change = self._replace_changed_tables
         background = self.background
-        self.quotas.start(background)
+        self.quotas.start(background, self.chain.gate)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)

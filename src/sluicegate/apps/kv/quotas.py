@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from sluicegate.apps.kv.admission import Supply
+from sluicegate.apps.kv.fleet_loads import FleetLoads
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from sluicegate.apps.kv.group_leases import KEEPER_RU, GroupLeases
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
@@ -30,6 +31,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.store import Store
+from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
 from sluicegate.policies.leased_budget import (
@@ -63,6 +65,7 @@ class Quotas:
     def __init__(self, settings: KvSettings, worker: int, clock: Clock, chance: Chance) -> None:
         self._settings = settings
         self._clock = clock
+        self._chance = chance
         self._store: Store | None = None
         self._client: RedisClient | None = None
         self.members: Members = StaticMembers(settings.members or 1)
@@ -89,11 +92,16 @@ class Quotas:
                 leases=store is not None,
             )
 
-    def start(self, background: Background) -> None:
-        """Keep the budget supplied, and beat."""
+    def start(self, background: Background, gate: Gate | None) -> None:
+        """Keep the budget supplied, and beat; with known slots share those of the gate as well."""
         members = self.members
         if isinstance(members, HeartbeatMembers):
             background.start("heartbeat", members.run)
+            if self._client is not None and gate is not None and gate.settings.slots:
+                loads = FleetLoads(
+                    self._client, members.name, gate, self._clock, self._chance, members.live
+                )
+                background.start("loads", loads.run)
         if self.groups is None or self.groups.leases:
             background.start("budget", self.shares.run)
         if self.groups is not None:

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
+from sluicegate.lab.baselines.priority_shed import PriorityShed, cohort, level_of
 from sluicegate.lab.baselines.queues import NoControl
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.work_queue import WorkUnit

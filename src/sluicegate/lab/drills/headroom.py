@@ -18,7 +18,7 @@ from typing import Final
 from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
 from sluicegate.lab.drills.drill import (
-    HALF_PLACES,
+    HALF_SLOTS,
     LAYERS,
     NONE,
     Drill,
@@ -150,5 +150,5 @@ DRILL: Final = Drill(
     seconds=10.0,
     seconds_min=3.0,
     play=drill,
-    policies=(LAYERS, HALF_PLACES),
+    policies=(LAYERS, HALF_SLOTS),
 )

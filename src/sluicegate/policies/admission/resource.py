@@ -44,7 +44,9 @@ class Resource:
         self.name = name
         self.slots = slots
         self.found = FoundLimit() if slots == 0 else None
-        self.limit = equal_part(slots, members) if slots else LIMIT_MAX  # how many units may be in flight
+        self.limit = (
+            equal_part(slots, members) if slots else LIMIT_MAX
+        )  # how many units may be in flight
         self.at_a_time = 0.0  # above 0: a slot that comes free is given away, and so many are ours
         self.inflight = 0
         self.ended = 0

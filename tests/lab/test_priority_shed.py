@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of, move_mark
+from sluicegate.lab.baselines.priority_shed import PriorityShed, cohort, level_of, move_mark
 
 ALMOST_ONE = 1 - 2**-53
 
