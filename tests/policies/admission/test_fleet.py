@@ -47,13 +47,12 @@ class Fleet:
             for number, share in enumerate(self.shares):
                 self.told[number] = share.tell(self.loop.now_us())
             fleet: dict[str, SharedLoad] = {}
+            resources = [gate.resources for gate in self.gates]
             for name in {name for told in self.told for name in told}:
                 loads = [told[name] for told in self.told if name in told]
                 fleet[name] = SharedLoad(
                     sum(load.inflight for load in loads),
-                    sum(
-                        gate.resources[name].ended for gate in self.gates if name in gate.resources
-                    ),
+                    sum(one[name].ended for one in resources if name in one),
                     tuple(map(sum, zip(*(load.waiting for load in loads), strict=True))),
                 )
             for number, share in enumerate(self.shares):
