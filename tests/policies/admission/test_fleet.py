@@ -157,15 +157,20 @@ def test_only_resources_with_known_slots_are_shared() -> None:
     assert run(story) > 1_000
 
 
-def test_what_has_ended_is_told_once_more() -> None:
+def test_what_has_ended_is_told_until_the_fleet_has_heard() -> None:
     async def story(loop: VirtualLoop) -> list[dict[str, SharedLoad]]:
         gate = Gate(GateSettings(slots=2))
         share = FleetShare(gate, SeededChance(1))
         permit = gate.admit_now(Request("k"), loop.now_us())
         assert not isinstance(permit, Decision)
-        found = [share.tell(loop.now_us())]
+        told = [share.tell(loop.now_us())]
+        share.hear(told[0], told[0], 2, loop.now_us())
         permit.end(Outcome.SUCCESS, loop.now_us())
-        return [*found, share.tell(loop.now_us()), share.tell(loop.now_us())]
+        told.append(share.tell(loop.now_us()))  # the fleet does not answer
+        told.append(share.tell(loop.now_us()))
+        share.hear(told[2], told[2], 2, loop.now_us())
+        return [*told, share.tell(loop.now_us())]
 
     none = (0,) * 8
-    assert run(story) == [{"": SharedLoad(1, 0, none)}, {"": SharedLoad(0, 1, none)}, {}]
+    ended = {"": SharedLoad(0, 1, none)}
+    assert run(story) == [{"": SharedLoad(1, 0, none)}, ended, ended, {}]

@@ -70,17 +70,16 @@ class FleetShare:
         self._gate = gate
         self._chance = chance
         self._parts: dict[str, _Part] = {}
-        self._told: dict[str, SharedLoad] = {}
+        self._told: set[str] = set()  # the resources that the fleet knows to be in use here
 
     def tell(self, now_us: int) -> dict[str, SharedLoad]:
-        """Return the load here, of each resource that is in use or was at the last beat."""
+        """Return the load here, of each resource that is in use or was when it was last told."""
         told = {}
         for name, resource in self._gate.resources.items():
             if (
                 resource.slots and (resource.inflight or resource.queue.waiting)
             ) or name in self._told:
                 told[name] = load_of(resource, self._need_us(name), now_us)
-        self._told = {name: load for name, load in told.items() if load.inflight or any(load[2])}
         return told
 
     def hear(
@@ -91,6 +90,11 @@ class FleetShare:
         now_us: int,
     ) -> None:
         """Take a part of each resource, after the `fleet` has counted what was `told`."""
+        for name, load in told.items():
+            if load.inflight or any(load.waiting):
+                self._told.add(name)
+            else:
+                self._told.discard(name)
         for name, load in fleet.items():
             resource = self._gate.resource_named(name)
             if not resource.slots:
