@@ -49,6 +49,7 @@ class FoundLimit:
 
     __slots__ = (
         "_alone_us",
+        "_before_us",
         "_blamed",
         "_calm",
         "_count",
@@ -88,7 +89,8 @@ class FoundLimit:
         self._members = 0  # units that were sent in this window
         self._count = self._late = self._inflight = self._sum = 0
         self._early = 0  # the part of the sum that the first half of a window has
-        self._blamed = False  # the window before this one took too long, without a limit
+        self._blamed = 0  # windows in succession that took too long, without a limit
+        self._before_us = 0.0  # the mean of the window before, without a limit
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
@@ -171,15 +173,17 @@ class FoundLimit:
     ) -> None:
         """A window without a limit.
 
-        One window too long may be the end of a stall, and so are more whose later units take less:
-        then what stood in the meantime is worked off, and a limit would only be in the way.
+        Two windows too long may be the end of a stall, and so are more in which units take less and
+        less: then what stood in the meantime is worked off, and a limit would only be in the way.
         """
-        before, falls = self._blamed, 2 * self._early > self._sum
-        self._blamed = mean_us > BLAMED_SHARE * self.patience_us
-        if not self._blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
+        falls = 2 * self._early > self._sum and mean_us < self._before_us
+        self._before_us = mean_us
+        blamed = mean_us > BLAMED_SHARE * self.patience_us
+        self._blamed = self._blamed + 1 if blamed else 0
+        if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
             if not late:
                 self._learn_alone(mean_us)
-        elif not before or falls:
+        elif self._blamed <= 2 or falls:
             return
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
@@ -246,7 +250,8 @@ class FoundLimit:
         self._set_free(now_us + int(self._holds * mean_us))
 
     def _set_free(self, hold_us: int) -> None:
-        self.limiting = self._blamed = False
+        self.limiting = False
+        self._blamed = 0
         self.limit = LIMIT_MAX
         self._hold_us = hold_us
         self._was_times = self._was_inflight = 0.0
