@@ -1,7 +1,8 @@
 """Queues: what each discipline holds in memory, and how long it leaves the refused in the dark.
 
 Any order that does not serve the dead keeps goodput up. They differ in what they hold meanwhile,
-and in when they tell those whom they will not serve. A queue holds no more than its length; whoever is refused is told before its deadline.
+and in when they tell those whom they will not serve. A queue holds no more than its length;
+whoever is refused is told before its deadline.
 """
 
 from __future__ import annotations
