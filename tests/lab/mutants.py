@@ -227,7 +227,7 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
 )
 
 
-class TestedMutant(NamedTuple):
+class CoreMutant(NamedTuple):
     """What is planted, and the tests that fail then."""
 
     name: str
@@ -237,29 +237,29 @@ class TestedMutant(NamedTuple):
     tests: str
 
 
-BY_TESTS: Final[tuple[TestedMutant, ...]] = (
-    TestedMutant(
+BY_TESTS: Final[tuple[CoreMutant, ...]] = (
+    CoreMutant(
         "crowded queue serves the oldest",
         "kernels/fair_queue.py",
         "            unit = caller.units[next(reversed(caller.units))]",
         "            unit = caller.units[next(iter(caller.units))]",
         "tests/kernels/test_fair_queue.py",
     ),
-    TestedMutant(
+    CoreMutant(
         "lower ranks are owed nothing",
         "kernels/fair_queue.py",
         "owed_us += LOW_SHARE * unit.need_us",
         "owed_us += 0.0 * unit.need_us",
         "tests/kernels/test_fair_queue.py",
     ),
-    TestedMutant(
+    CoreMutant(
         "limit never ends",
         "kernels/found_limit.py",
         "        if self._calm >= CALM_WINDOWS:",
         "        if self._calm < 0:",
         "tests/kernels/test_found_limit.py",
     ),
-    TestedMutant(
+    CoreMutant(
         "slot of a cancelled waiter is lost",
         "policies/admission/gate.py",
         "        if unit.future.done():  # cancelled, and its task has not run yet\n"

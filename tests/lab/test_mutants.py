@@ -14,9 +14,9 @@ from tests.lab.mutants import (
     BY_SCENARIO,
     BY_TESTS,
     MUTANTS,
+    CoreMutant,
     Mutant,
     ScenarioMutant,
-    TestedMutant,
 )
 from tests.prove.seeds import first, seeds, whole
 
@@ -93,7 +93,7 @@ def test_what_breaks_no_invariant_loses_a_claim(mutant: ScenarioMutant, copy: Co
 
 @pytest.mark.prove
 @pytest.mark.parametrize("mutant", BY_TESTS, ids=lambda m: m.name)
-def test_core_mutant_fails_the_tests_of_its_file(mutant: TestedMutant, copy: Copy) -> None:
+def test_core_mutant_fails_the_tests_of_its_file(mutant: CoreMutant, copy: Copy) -> None:
     sound = copy.plant(mutant)
     try:
         assert not copy.passes(mutant.tests)

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, final
 
-from tests.lab.mutants import MUTANTS, Mutant, ScenarioMutant, TestedMutant
+from tests.lab.mutants import MUTANTS, CoreMutant, Mutant, ScenarioMutant
 
 SOURCE: Final = Path(__file__).parents[3] / "src" / "sluicegate"
 CAUGHT: Final = Path(__file__).parent / "caught"
@@ -89,7 +89,7 @@ class Copy:
         at_s = 1_000_000_000 + 10 * self._planted
         os.utime(path, (at_s, at_s))
 
-    def plant(self, mutant: Mutant | ScenarioMutant | TestedMutant) -> str:
+    def plant(self, mutant: Mutant | ScenarioMutant | CoreMutant) -> str:
         """Put the mistake in; what stood there, to be put back."""
         sound = self.text(mutant.file)
         assert sound.count(mutant.old) == 1, f"{mutant.name}: its text must stand there once"
