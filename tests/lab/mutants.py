@@ -201,6 +201,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "healthy shards serve",
         "dispatcher",
     ),
+    Mutant(
+        "who has too little time is never tried",
+        "policies/deadline.py",
+        "            if not time.begin_trial(now_us, self.settings.probe_us):",
+        "            if True:",
+        "every class has samples",
+        "dispatcher",
+    ),
 )
 
 
@@ -223,5 +231,47 @@ BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
         "return rows_each(shape, whole_mru, fixed_mru, RU_MAX,",
         "noisy-neighbour",
         "10x",
+    ),
+)
+
+
+class CoreMutant(NamedTuple):
+    """What is planted, and the tests that fail then."""
+
+    name: str
+    file: str  # in the package
+    old: str
+    new: str
+    tests: str
+
+
+BY_TESTS: Final[tuple[CoreMutant, ...]] = (
+    CoreMutant(
+        "crowded queue serves the oldest",
+        "kernels/fair_queue.py",
+        "            unit = caller.units[next(reversed(caller.units))]",
+        "            unit = caller.units[next(iter(caller.units))]",
+        "tests/kernels/test_fair_queue.py",
+    ),
+    CoreMutant(
+        "lower ranks are owed nothing",
+        "kernels/fair_queue.py",
+        "owed_us += LOW_SHARE * unit.need_us",
+        "owed_us += 0.0 * unit.need_us",
+        "tests/kernels/test_fair_queue.py",
+    ),
+    CoreMutant(
+        "limit never ends",
+        "kernels/found_limit.py",
+        "        if self._calm >= CALM_WINDOWS:",
+        "        if self._calm < 0:",
+        "tests/kernels/test_found_limit.py",
+    ),
+    CoreMutant(
+        "length of the queue is not bounded",
+        "policies/admission/gate.py",
+        "self.queued >= settings.length_max or self",
+        "self",
+        "tests/policies/admission/test_gate.py",
     ),
 )
