@@ -201,14 +201,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "healthy shards serve",
         "dispatcher",
     ),
-    Mutant(
-        "who has too little time is never tried",
-        "policies/deadline.py",
-        "            if not time.begin_trial(now_us, self.settings.probe_us):",
-        "            if True:",
-        "every class has samples",
-        "dispatcher",
-    ),
 )
 
 
