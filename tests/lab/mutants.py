@@ -269,4 +269,11 @@ BY_TESTS: Final[tuple[CoreMutant, ...]] = (
         "            return False\n",
         "tests/policies/admission/test_gate.py",
     ),
+    CoreMutant(
+        "length of the queue is not bounded",
+        "policies/admission/gate.py",
+        "self.queued >= settings.length_max or self",
+        "self",
+        "tests/policies/admission/test_gate.py",
+    ),
 )
