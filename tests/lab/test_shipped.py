@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Even, Poisson
 from sluicegate.lab.durations import Constant
@@ -34,6 +36,7 @@ def station(load: float, *, workers: int = 8, critical: float = 0.2) -> Rig:
     )
 
 
+@pytest.mark.prove
 def test_too_much_work_of_the_lowest_class_leaves_the_highest_alone() -> None:
     rig = station(3)
     for name, candidate in SHIPPED.items():

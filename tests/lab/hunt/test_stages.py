@@ -80,7 +80,7 @@ def test_a_play_of_the_server_sees_every_fate() -> None:
     assert set(fates) == {DONE, REFUSED, CANCELLED}
     assert min(fates.values()) > 10
     reasons = {unit.reason for unit in record.units}
-    assert {"deadline", "quota_spent"} <= reasons
+    assert {"deadline", "queue_full"} <= reasons
     assert record.peaks["units in line"] > 5
     assert record.spent
 
