@@ -48,6 +48,7 @@ class FoundLimit:
     """The limit of one resource."""
 
     __slots__ = (
+        "_alone_inflight",
         "_alone_us",
         "_before_us",
         "_blamed",
@@ -77,7 +78,8 @@ class FoundLimit:
         self.limit = LIMIT_MAX
         self.limiting = False
         self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
-        self._alone_us = 0.0  # what work takes by itself; 0: not known
+        self._alone_us = 0.0  # the least that work has taken; 0: not known
+        self._alone_inflight = 0.0  # with so many in flight
         self._was_times = self._was_inflight = 0.0  # the window before
         self._unmoved = False  # fewer in flight did not shorten the time, once
         self._first = False  # the window after the first cut
@@ -182,7 +184,7 @@ class FoundLimit:
         self._blamed = self._blamed + 1 if blamed else 0
         if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
             if not late:
-                self._learn_alone(mean_us)
+                self._learn_alone(mean_us, inflight)
         elif self._blamed <= 2 or falls:
             return
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
@@ -190,23 +192,27 @@ class FoundLimit:
             self._unmoved = False
             self._calm = 0
             self._was_times, self._was_inflight = times, inflight
-            share = self._target_us() / mean_us
+            share = self._target_us(self._work_us(mean_us, inflight)) / mean_us
             self.limit = max(1, int(inflight * min(0.5, max(0.25, share))))
 
-    def _learn_alone(self, mean_us: float) -> None:
+    def _learn_alone(self, mean_us: float, inflight: float) -> None:
         """The least mean of a window; a larger one counts slowly."""
         if self._alone_us == 0.0 or mean_us < self._alone_us:
-            self._alone_us = mean_us
+            self._alone_us, self._alone_inflight = mean_us, inflight
         else:
             self._alone_us += (mean_us - self._alone_us) * ALONE_WEIGHT
 
-    def _has_room(self) -> bool:
-        """Whether callers wait much longer than the work takes, so that a queue can help them."""
-        return self._alone_us < PATIENT_SHARE * self.patience_us
+    def _work_us(self, mean_us: float, inflight: float) -> float:
+        """Return what work takes by itself, as far as the least time shows it; else 0.
 
-    def _target_us(self) -> float:
+        If time grew in proportion to what was in flight, work queued at the resource even then.
+        """
+        alone_us = self._alone_us
+        return alone_us if alone_us * inflight > GROWTH * mean_us * self._alone_inflight else 0.0
+
+    def _target_us(self, work_us: float) -> float:
         patience_us = self.patience_us
-        target_us = max(TARGET_SHARE * patience_us, ROOM * self._alone_us)
+        target_us = max(TARGET_SHARE * patience_us, ROOM * work_us)
         return max(1.0, min(target_us, TARGET_MOST * patience_us))
 
     def _steer(
@@ -218,16 +224,15 @@ class FoundLimit:
             proportional = self._was_times * inflight / self._was_inflight
             unmoved = times > (self._was_times + proportional) / 2
             if unmoved and (first or self._unmoved):
-                self._alone_us = mean_us
+                self._alone_us, self._alone_inflight = mean_us, inflight
                 if first:
                     self._hold(mean_us, now_us)
                     return
             self._unmoved = unmoved
-        elif late and mean_us > BLAMED_SHARE * self.patience_us:
-            self._alone_us = min(self._alone_us, mean_us / 4)
         if self._alone_us == 0.0 or mean_us < self._alone_us:
-            self._alone_us = mean_us
-        if not self._has_room():
+            self._alone_us, self._alone_inflight = mean_us, inflight
+        work_us = self._work_us(mean_us, inflight)
+        if work_us >= PATIENT_SHARE * self.patience_us:  # a queue would help nobody
             self._hold(mean_us, now_us)
             return
         self._was_times, self._was_inflight = times, inflight
@@ -236,7 +241,7 @@ class FoundLimit:
             self._holds = HOLDS_MIN
             self._set_free(now_us)
             return
-        ratio = mean_us / self._target_us()
+        ratio = mean_us / self._target_us(work_us)
         if ratio > 1.0:
             self.limit = max(1, int(min(inflight, self.limit) * max(0.5, 1 / ratio)))
         elif self._queued:

@@ -238,11 +238,11 @@ class _ForeignPermit(BasePermit):
 class StackPermit(BasePermit):
     """What an admitted request holds of all stages; it ends once."""
 
-    __slots__ = ("_began_us", "_ended", "_held", "_stack", "request")
+    __slots__ = ("_began_us", "_ended", "_stack", "held", "request")
 
     def __init__(self, stack: Stack, request: Request, held: list[BasePermit], now_us: int) -> None:
         self._stack = stack
-        self._held = held
+        self.held = held
         self._began_us = now_us
         self._ended = False
         self.request = request
@@ -255,7 +255,7 @@ class StackPermit(BasePermit):
         request = self.request
         if spent and request.measured is None and outcome is not Outcome.IGNORE:
             request.measured = Measured(max(now_us - self._began_us, 0))
-        self._stack.close(request, self._held, outcome, now_us, spent)
+        self._stack.close(request, self.held, outcome, now_us, spent)
         return True
 
 

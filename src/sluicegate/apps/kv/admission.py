@@ -247,6 +247,7 @@ class Admission:
         try:
             await asyncio.wait((task,), timeout=None if left_us is None else left_us / 1e6)
         except asyncio.CancelledError:
+            self._chain.record_hung_up(permit, self._clock.now_us())
             self._abandon(permit, task, Outcome.IGNORE)
             raise
         if not task.done():

@@ -22,7 +22,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
-from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.gate import Gate, GatePermit
 from sluicegate.policies.admission.pressure import (
     Pressure,
     SlowResource,
@@ -36,7 +36,7 @@ from sluicegate.policies.criticality import CriticalityClamp, CriticalitySetting
 from sluicegate.policies.forms.mussel.form import MusselChain, MusselSettings
 from sluicegate.policies.forms.pool import QueuePool
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
-from sluicegate.policies.stack import Stack, StackObserver, StackStage, at_once, waits
+from sluicegate.policies.stack import Stack, StackObserver, StackPermit, StackStage, at_once, waits
 
 GET: Final = "get"
 MULTI_GET: Final = "multi-get"
@@ -189,6 +189,13 @@ class PolicyChain:
     def requeue(self, request: Request, now_us: int) -> bool:
         """Move a waiting request to the class that it has now; False if it does not wait."""
         return self.gate is not None and self.gate.requeue(request, now_us)
+
+    def record_hung_up(self, permit: StackPermit, now_us: int) -> None:
+        """The caller of work in the engine has hung up."""
+        if self.gate is not None:
+            for held in permit.held:
+                if isinstance(held, GatePermit):
+                    self.gate.record_hung_up(held, now_us)
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""

@@ -70,6 +70,7 @@ class Draw:
         tells: str = DEADLINE,
         mix: dict[Criticality, float] = MIX,
         exact: bool = False,
+        callers: int = 4,
         **fields: Any,
     ) -> ZooShape:
         """Return a shape of slots; `patience` is in means of the work, 0 for none."""
@@ -81,7 +82,12 @@ class Draw:
         patience_us = round(patience * ms) * 1_000
         traffic = tuple(
             ShapeTraffic(
-                work=work, share=share, criticality=of, patience_us=patience_us, tells=tells
+                work=work,
+                share=share,
+                criticality=of,
+                patience_us=patience_us,
+                tells=tells,
+                callers=callers,
             )
             for of, share in mix.items()
         )

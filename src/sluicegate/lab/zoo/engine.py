@@ -15,6 +15,7 @@ from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, MULTI_GET, PolicyChain, default_weights
+from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.quotas import Quotas
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
@@ -26,6 +27,7 @@ from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import make_resources, starve
 from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
 from sluicegate.policies.admission.fleet import BEAT_US, FleetShare, SharedLoad
+from sluicegate.service.background import measure_lag
 
 VALUE_BYTES: Final = 100
 QUOTA_RU: Final = 100_000_000  # far above any need
@@ -115,7 +117,15 @@ class _Fleet:
                 for caller in range(kind.callers)
             }
         )
-        return chain, Admission(chain, self._world.clock, quotas.supply)
+        lateness = LoopLateness()
+
+        def report(late_us: int) -> None:
+            chain.lag_us = late_us
+            lateness.record(late_us, self._world.clock.now_us())
+
+        self._world.spawn(measure_lag(report), "loop lag")
+        admission = Admission(chain, self._world.clock, quotas.supply, lateness=lateness)
+        return chain, admission
 
     def arrive(self, ask: ZooRequest) -> None:
         """Begin a request."""

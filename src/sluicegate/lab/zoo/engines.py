@@ -89,7 +89,8 @@ def _incidents(draw: Draw) -> Iterator[ZooShape]:
     yield at("one stall", load=0.5, patience=5, incidents=slowed(10, 12, 0), overload=True,
              onset_us=10 * SECOND_US)  # fmt: skip
     yield at("half as fast", load=0.8, incidents=slowed(4, 20, 0.5), **late)
-    yield at("half as fast, quotas", load=0.8, quota=1.5, until_us=40 * SECOND_US,
+    yield at("half as fast, quotas", ms=10, load=0.8, patience=20, quota=1.5, callers=1,
+             until_us=40 * SECOND_US,
              incidents=slowed(4, 34, 0.5), **late)  # fmt: skip
     yield at("halved slots", load=0.7, patience=20, incidents=slowed(4, 100, 0.5), **late)
     yield at("a stalled shard", shards=4, slots=2, ms=60, load=0.5,
@@ -114,7 +115,8 @@ def _incidents(draw: Draw) -> Iterator[ZooShape]:
     )  # fmt: skip
     starved: dict[str, Any] = {"starved": (100 * _MS, 40 * _MS)}
     yield at("starved", load=0.5, patience=15, **starved)
-    yield at("starved, quotas", load=0.5, patience=15, quota=1.5, **starved)
+    yield at("starved, quotas", ms=10, load=0.5, patience=200, quota=1.5, callers=1,
+             onset_us=4 * SECOND_US, **starved)  # fmt: skip
     yield at("2x, starved", load=2, patience=15, **starved)
 
 

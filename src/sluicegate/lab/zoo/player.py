@@ -29,7 +29,7 @@ def burn(us: int) -> None:
 
 
 def starve(world: World, shape: ZooShape) -> None:
-    """Stop the process now and then, as one that gets no processor."""
+    """Stop the process now and then from the onset on, as one that gets no processor."""
     every_us, late_us = shape.starved
     if not every_us:
         return
@@ -39,4 +39,5 @@ def starve(world: World, shape: ZooShape) -> None:
         if at_us < shape.span_us:
             world.call_at_us(at_us + every_us, stop, at_us + every_us)
 
-    world.call_at_us(every_us, stop, every_us)
+    first_us = shape.onset_us + every_us
+    world.call_at_us(first_us, stop, first_us)

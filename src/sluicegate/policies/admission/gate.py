@@ -94,6 +94,7 @@ class GatePermit(BasePermit):
     __slots__ = (
         "_gate",
         "_inflight",
+        "hung_up",
         "is_open",
         "request",
         "resource",
@@ -113,6 +114,7 @@ class GatePermit(BasePermit):
     ) -> None:
         self._gate = gate
         self._inflight = resource.inflight
+        self.hung_up = False
         self.is_open = True
         self.resource = resource
         self.request = request
@@ -256,7 +258,7 @@ class Gate(BasePromptPolicy):
         """A permit has ended; called by the permit."""
         resource, request = permit.resource, permit.request
         resource.end()
-        if spent and outcome is not Outcome.IGNORE:
+        if spent and (outcome is not Outcome.IGNORE or permit.hung_up):
             measured = request.measured
             sent_us = permit.sent_us
             took_us = now_us - sent_us
@@ -268,7 +270,7 @@ class Gate(BasePromptPolicy):
             if late:
                 self._late += 1
                 self._late_us += took_us
-            late = late or outcome is Outcome.DROPPED
+            late = late or permit.hung_up or outcome is Outcome.DROPPED
             resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
@@ -278,9 +280,12 @@ class Gate(BasePromptPolicy):
             self._serve(resource, now_us)
 
     def record_hung_up(self, permit: GatePermit, now_us: int) -> None:
-        """The caller of work in flight has hung up."""
+        """The caller of work in flight has hung up; how long the work takes counts all the same."""
+        if not permit.is_open or permit.hung_up:
+            return
+        permit.hung_up = True
         found = permit.resource.found
-        if permit.is_open and found is not None and permit.request.deadline_us is None:
+        if found is not None and permit.request.deadline_us is None:
             found.record_hung_up(now_us - (permit.request.arrived_us or permit.sent_us))
 
     @property
