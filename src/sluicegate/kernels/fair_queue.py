@@ -196,6 +196,12 @@ class FairQueue:
         if len(rank.within) + len(rank.above) > 3 * len(rank.order) + _SPARE:
             rank.rebuild()
 
+    def expect(self, unit: QueuedUnit, least_us: int) -> None:
+        """A unit that waits takes at least so long, as is known now."""
+        if unit.seq and unit.deadline_us >= 0:
+            unit.latest_us = unit.deadline_us - least_us
+            self._watch(unit)
+
     def pop(self, mean_us: float) -> QueuedUnit | None:
         """Take the unit to be served next; `mean_us` is the mean time of all work here."""
         if not self.waiting:

@@ -271,7 +271,8 @@ class Gate(BasePromptPolicy):
                 self._late += 1
                 self._late_us += took_us
             late = late or permit.hung_up or outcome is Outcome.DROPPED
-            resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
+            if resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late):
+                self._expect(resource, request.operation, now_us)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
         else:
@@ -389,6 +390,13 @@ class Gate(BasePromptPolicy):
                 return
             self._timed_out += 1
             self._reject(unit, DEADLINE)
+
+    def _expect(self, resource: Resource, operation: str, now_us: int) -> None:
+        """What an operation takes is known now: so it is of its units that wait."""
+        for unit in resource.queue.units():
+            assert isinstance(unit, GateWaiter)  # nothing else is pushed here
+            if unit.request.operation == operation:
+                resource.queue.expect(unit, resource.least_us(unit.request, now_us))
 
     def _make_room(self, unit: GateWaiter) -> bool:
         """Evict units of lower ranks, or older ones of the same, until this one fits."""

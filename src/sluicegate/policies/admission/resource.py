@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
-from sluicegate.kernels.service_times import ServiceTimes
+from sluicegate.kernels.service_times import SAMPLES_MIN, ServiceTimes
 
 RANKS: Final = 2 * len(Criticality)  # of each class, first what is within its quota
 OPERATIONS_MAX: Final = 256
@@ -137,8 +137,11 @@ class Resource:
         took_us: int,
         now_us: int,
         late: bool,
-    ) -> None:
-        """Learn from a unit that has ended; `inflight` were in flight when it was sent."""
+    ) -> bool:
+        """Learn from a unit that has ended; `inflight` were in flight when it was sent.
+
+        Return whether the time of its operation is known from now on.
+        """
         times = self.times_of(request.operation)
         times.record(took_us, inflight, now_us)
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
@@ -160,6 +163,7 @@ class Resource:
                 self.queue.waiting > 0,
             )
             self.limit = found.limit
+        return times.count == SAMPLES_MIN
 
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that teaches nothing."""
