@@ -26,6 +26,7 @@ from typing import Final, final
 PATIENCE_SHARE: Final = 0.5  # the rest is for the work itself, and for what is not foreseen
 LOW_SHARE: Final = 0.02  # of the time that higher ranks use, for each lower rank that waits
 HISTORY_US: Final = 10_000_000  # of service time; older use counts half
+GAIN_MAX: Final = 16
 _NEVER_US: Final = 1 << 62
 NEWEST: Final = 256
 _SPARE: Final = 64  # heap entries of units that have left
@@ -152,12 +153,13 @@ class _Rank:
 class FairQueue:
     """Units that wait for one resource."""
 
-    __slots__ = ("_expiries", "_ranks", "_seq", "crowded", "ranked", "size_bytes", "waiting")
+    __slots__ = ("_expiries", "_gained", "_ranks", "_seq", "crowded", "ranked", "size_bytes", "waiting")
 
     def __init__(self, ranks: int) -> None:
         self._ranks = [_Rank() for _ in range(ranks)]
         self._expiries: list[tuple[int, int, QueuedUnit]] = []
         self._seq = 0
+        self._gained = 0  # units that came beyond those served, lately
         self.crowded = self.ranked = False
         self.waiting = 0
         self.size_bytes = 0
@@ -171,6 +173,7 @@ class FairQueue:
         taken to be as patient as its work is long, for the order alone.
         """
         self._seq += 1
+        self._gained = min(GAIN_MAX, self._gained + 1)
         unit.seq = self._seq
         unit.need_us = need_us
         unit.queued_us = now_us
@@ -209,12 +212,14 @@ class FairQueue:
         if self.crowded:
             rank = self._ranks[self._choose(mean_us)]
             caller = rank.next()
-            unit = caller.units[next(reversed(caller.units))]
+            empties = self._gained == 0
+            unit = caller.units[next(iter(caller.units) if empties else reversed(caller.units))]
         else:
             unit = self._oldest(self._choose(mean_us) if self.ranked else -1)
             rank = self._ranks[unit.rank]
             caller = rank.callers[unit.caller]
         self.remove(unit)
+        self._gained = max(0, self._gained - 1)
         rank.use(caller, unit.need_us)
         if caller.units:
             rank.enter(caller)
