@@ -14,13 +14,12 @@ from typing import Final, NamedTuple
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.zoo.outcome import BUCKET_US, ShapeOutcome, total
 from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE, PRODUCT, key_of
-from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, ZooShape
+from sluicegate.lab.zoo.shape import HIDDEN, SECOND_US, SERVICE, SETTLED_US, ZooShape
 from sluicegate.lab.zoo.simple import SIMPLE
 
 NOTHING: Final = "nothing"
 OF_ORACLE: Final = "of oracle"
 CRITICAL: Final = "CRITICAL"
-SETTLED_US: Final = 10 * SECOND_US  # what a search has
 FLEET: Final = {1: 0.9, 4: 0.85, 16: 0.85, 64: 0.75}  # of the slow shard, by dispatchers
 PATIENCE: Final = {KNOWN: 2.0, FOUND: 4.0}  # in means of the work, at least
 ENDS_PER_S: Final = 10
@@ -159,7 +158,7 @@ def _findings(shape: ZooShape, mode: str, outcomes: Mapping[str, ShapeOutcome]) 
     if restored_us := shape.restored_us():
         value = _recovery_s(shape, ours, outcomes[ORACLE], restored_us)
         found.append(BarFinding("recovery, s", value, 1.0, False))
-    late_ms = ours.refusal_late_us / 1_000
+    late_ms = (ours.settled_late_us if window_us[0] else ours.refusal_late_us) / 1_000
     found.append(BarFinding("refusal after it was inevitable, p99, ms", late_ms, 50, False))
     found.append(BarFinding("refusal / patience, p99", ours.refusal_patience, 1, False))
     if shape.family == SERVICE:

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.zoo.shape import DEADLINE, ZooRequest, ZooShape
+from sluicegate.lab.zoo.shape import DEADLINE, SETTLED_US, ZooRequest, ZooShape
 
 BUCKET_US: Final = 100_000
 END_US: Final = 1 << 60
@@ -73,7 +73,8 @@ class Record:
     def outcome(self) -> ShapeOutcome:
         """Return the sums."""
         found = ShapeOutcome(self.shape.until_us // BUCKET_US + 1)
-        waits_us, late_us, untold_us = [], [], []
+        waits_us, untold_us = [], []
+        late: list[tuple[int, float]] = []  # when it arrived, and how late it was rejected
         least_us = [self._least_us(number) for number in range(len(self.shape.traffic))]
         refused = silent = 0
         for ask in self.load:
@@ -89,15 +90,17 @@ class Record:
             elif fate == REFUSED:
                 refused += 1
                 if told:
-                    late_us.append(max(took_us - inevitable_us, 0))
+                    late.append((ask.at_us, max(took_us - inevitable_us, 0)))
                 elif kind.patience_us:
                     untold_us.append(took_us / kind.patience_us)
             elif not self.begun[ask.number]:
                 silent += 1
                 if fate == OPEN and told:
-                    late_us.append(max(self.shape.span_us - ask.at_us - inevitable_us, 0))
+                    left_us = self.shape.span_us - ask.at_us
+                    late.append((ask.at_us, max(left_us - inevitable_us, 0)))
         found.p99_us = quantile(waits_us, 0.99)
-        found.refusal_late_us = quantile(late_us, 0.99) if late_us else 0.0
+        found.refusal_late_us = _p99(late, 0)
+        found.settled_late_us = _p99(late, self.shape.onset_us + SETTLED_US)
         found.refusal_patience = quantile(untold_us, 0.99) if untold_us else 0.0
         found.refused, found.silent = refused, silent
         found.health_us = max(self.health_us, default=0)
@@ -120,6 +123,7 @@ class ShapeOutcome:
     refused: int = 0
     silent: int = 0  # unserved, and never rejected
     refusal_late_us: float = 0.0  # p99, after the instant at which the refusal was inevitable
+    settled_late_us: float = 0.0  # the same of what arrived once a search had its time
     refusal_patience: float = 0.0  # p99, as a share of the patience of callers that told none
     health_us: int = 0
 
@@ -154,3 +158,8 @@ class ShapeOutcome:
 def total(counts: Sequence[int], from_us: int = 0, to_us: int = END_US) -> int:
     """Return the sum of the tenths of a second between two instants."""
     return sum(counts[from_us // BUCKET_US : to_us // BUCKET_US])
+
+
+def _p99(late: list[tuple[int, float]], from_us: int) -> float:
+    chosen = [late_us for at_us, late_us in late if at_us >= from_us]
+    return quantile(chosen, 0.99) if chosen else 0.0

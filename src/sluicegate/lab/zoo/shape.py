@@ -18,6 +18,7 @@ from sluicegate.lab.durations import Duration, Sampler
 from sluicegate.lab.random_source import RandomSource
 
 SECOND_US: Final = 1_000_000
+SETTLED_US: Final = 10 * SECOND_US  # what the search for a limit has, from the onset on
 SERVICE: Final = "service"
 ENGINE: Final = "engine"
 # How the product can learn a caller's patience.
