@@ -31,6 +31,8 @@ TARGET_MOST: Final = 0.8
 ROOM: Final = 2.0
 LATE_SHARE: Final = 0.05
 WINDOW: Final = 16
+FEW: Final = 4
+FALLS_SHARE: Final = 0.8
 GROWTH: Final = 1.25
 CALM_WINDOWS: Final = 8
 BLAMED_SHARE: Final = 0.5
@@ -50,11 +52,9 @@ class FoundLimit:
     __slots__ = (
         "_alone_inflight",
         "_alone_us",
-        "_before_us",
         "_blamed",
         "_calm",
         "_count",
-        "_early",
         "_first",
         "_hold_us",
         "_holds",
@@ -62,10 +62,12 @@ class FoundLimit:
         "_late",
         "_members",
         "_queued",
+        "_sent",
         "_since_us",
         "_sum",
         "_times",
         "_unmoved",
+        "_wanted",
         "_was_inflight",
         "_was_times",
         "_window",
@@ -89,16 +91,16 @@ class FoundLimit:
         self._window = 1
         self._since_us = 0
         self._members = 0  # units that were sent in this window
-        self._count = self._late = self._inflight = self._sum = 0
-        self._early = 0  # the part of the sum that the first half of a window has
-        self._blamed = 0  # windows in succession that took too long, without a limit
-        self._before_us = 0.0  # the mean of the window before, without a limit
+        self._wanted = WINDOW  # of which it has so many
+        self._sent = self._count = self._late = self._inflight = self._sum = 0
+        self._blamed = False  # the window before took too long, without a limit
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
     def send(self) -> int:
         """A unit is sent; return its window, which `record` is given, or 0 if it has none."""
-        if self._members >= (2 * WINDOW if self._first else WINDOW):
+        self._sent += 1
+        if self._members >= self._wanted:
             return 0
         self._members += 1
         return self._window
@@ -126,8 +128,6 @@ class FoundLimit:
         if window == self._window or not self.limiting:
             self._count += 1
             self._sum += took_us
-            if self._count <= WINDOW // 2:
-                self._early = self._sum
             self._times += took_us / max(usual_us, 1.0)
             self._inflight += inflight
             self._late += late
@@ -151,11 +151,20 @@ class FoundLimit:
 
     def _end_window(self, now_us: int) -> None:
         """Decide, if all units of the window have ended."""
-        count, wanted = self._count, 2 * WINDOW if self._first else WINDOW
-        if count < wanted // 2 or (self.limiting and self._members < wanted):
+        count, age_us = self._count, now_us - self._since_us
+        if count < FEW:
             return
+        if age_us > self.patience_us > 0:  # what is not sent by now belongs to no window
+            self._wanted = min(self._wanted, max(FEW, self._members))
         mean_us = self._sum / count
-        if count < wanted and (not self.limiting or now_us - self._since_us < _SLOWEST * mean_us):
+        if self.limiting:
+            if self._members < self._wanted:
+                return
+            if count < self._wanted and (
+                2 * count < self._wanted or age_us < _SLOWEST * mean_us
+            ):
+                return
+        elif count < WINDOW and not age_us > self.patience_us > 0:
             return
         late = self._late > LATE_SHARE * count
         inflight, times = self._inflight / count, self._times / count
@@ -166,7 +175,8 @@ class FoundLimit:
         self._window += 1
         self._since_us = now_us
         self._members = 0
-        self._count = self._late = self._inflight = self._sum = self._early = 0
+        self._wanted = 2 * WINDOW if self._first else WINDOW
+        self._sent = self._count = self._late = self._inflight = self._sum = 0
         self._times = 0.0
         self._queued = False
 
@@ -175,17 +185,15 @@ class FoundLimit:
     ) -> None:
         """A window without a limit.
 
-        Two windows too long may be the end of a stall, and so are more in which units take less and
-        less: then what stood in the meantime is worked off, and a limit would only be in the way.
+        One window too long may be the end of a stall, and so are more while fewer units are sent
+        than end: then what stood in the meantime is worked off, and a limit would be in the way.
         """
-        falls = 2 * self._early > self._sum and mean_us < self._before_us
-        self._before_us = mean_us
         blamed = mean_us > BLAMED_SHARE * self.patience_us
-        self._blamed = self._blamed + 1 if blamed else 0
+        again, self._blamed = self._blamed and blamed, blamed
         if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
             if not late:
                 self._learn_alone(mean_us, inflight)
-        elif self._blamed <= 2 or falls:
+        elif not again or self._sent < FALLS_SHARE * self._count:
             return
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
@@ -220,6 +228,7 @@ class FoundLimit:
     ) -> None:
         """A window with a limit."""
         first, self._first = self._first, False
+        least = 0.5
         if inflight < 0.8 * self._was_inflight:
             proportional = self._was_times * inflight / self._was_inflight
             unmoved = times > (self._was_times + proportional) / 2
@@ -229,6 +238,8 @@ class FoundLimit:
                     self._hold(mean_us, now_us)
                     return
             self._unmoved = unmoved
+            if not unmoved:
+                least = 0.1
         if self._alone_us == 0.0 or mean_us < self._alone_us:
             self._alone_us, self._alone_inflight = mean_us, inflight
         work_us = self._work_us(mean_us, inflight)
@@ -243,7 +254,7 @@ class FoundLimit:
             return
         ratio = mean_us / self._target_us(work_us)
         if ratio > 1.0:
-            self.limit = max(1, int(min(inflight, self.limit) * max(0.5, 1 / ratio)))
+            self.limit = max(1, int(min(inflight, self.limit) * max(least, 1 / ratio)))
         elif self._queued:
             most = 2.0 if mean_us < GROWTH * self._alone_us else GROWTH
             grown = self.limit * min(most, 1 / ratio)
@@ -256,7 +267,7 @@ class FoundLimit:
 
     def _set_free(self, hold_us: int) -> None:
         self.limiting = False
-        self._blamed = 0
+        self._blamed = False
         self.limit = LIMIT_MAX
         self._hold_us = hold_us
         self._was_times = self._was_inflight = 0.0
