@@ -56,6 +56,7 @@ class FoundLimit:
         "_calm",
         "_count",
         "_first",
+        "_here",
         "_hold_us",
         "_holds",
         "_inflight",
@@ -87,6 +88,7 @@ class FoundLimit:
         self._first = False  # the window after the first cut
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS_MIN
+        self._here = 0  # units in flight now
         self._calm = 0
         self._window = 1
         self._since_us = 0
@@ -100,6 +102,7 @@ class FoundLimit:
     def send(self) -> int:
         """A unit is sent; return its window, which `record` is given, or 0 if it has none."""
         self._sent += 1
+        self._here += 1
         if self._members >= self._wanted:
             return 0
         self._members += 1
@@ -122,6 +125,7 @@ class FoundLimit:
         (0: not known), `usual_us` the time that such work usually takes, `late` whether the result
         was in vain, and `queued` whether others wait.
         """
+        self._here -= 1
         if patience_us:
             self._learn_patience(patience_us)
         self._queued = self._queued or queued
@@ -135,6 +139,7 @@ class FoundLimit:
 
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that says nothing."""
+        self._here -= 1
         if window == self._window:
             self._members -= 1
             self._end_window(now_us)
@@ -190,7 +195,11 @@ class FoundLimit:
         """
         blamed = mean_us > BLAMED_SHARE * self.patience_us
         again, self._blamed = self._blamed and blamed, blamed
-        if not blamed or not (late or mean_us > 2 * ROOM * self._alone_us > 0):
+        longer = mean_us / self._alone_us if self._alone_us else 0.0
+        late = late or longer > 2 * ROOM
+        if longer > ROOM:  # what is sent now finds more in flight
+            late = late or mean_us * self._here > self.patience_us * inflight
+        if not blamed or not late:
             if not late:
                 self._learn_alone(mean_us, inflight)
         elif not again or self._sent < FALLS_SHARE * self._count:
