@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from sluicegate.kernels.fair_queue import LOW_SHARE, PATIENCE_SHARE, FairQueue, QueuedUnit
+from sluicegate.kernels.fair_queue import (
+    GAIN_MAX,
+    LOW_SHARE,
+    PATIENCE_SHARE,
+    FairQueue,
+    QueuedUnit,
+)
 
 MEAN_US = 10_000.0
 
@@ -34,12 +40,14 @@ class Model:
         self.used: list[dict[str, int]] = [{} for _ in range(ranks)]
         self.owed = [0.0] * ranks
         self.crowded = self.ranked = False
+        self.gained = 0
 
     def of(self, rank: int) -> list[QueuedUnit]:
         return [one for one in self.units if one.rank == rank]
 
     def push(self, unit: QueuedUnit) -> None:
         self.units.append(unit)
+        self.gained = min(self.gained + 1, GAIN_MAX)
         self.used[unit.rank].setdefault(unit.caller, 0)
         patience_us = 2 * unit.need_us
         if unit.deadline_us < 0:
@@ -68,11 +76,14 @@ class Model:
             mine = self.of(unit.rank)
             within = [one for one in mine if used[one.caller] <= share]
             if within:
-                assert unit is within[-1]
+                caller = within[-1].caller
+                theirs = [one for one in mine if one.caller == caller]
+                assert unit is theirs[-1 if self.gained else 0]
             else:
                 assert used[unit.caller] == min(used[one.caller] for one in mine)
         else:
             assert unit is (self.of(unit.rank) if self.ranked else self.units)[0]
+        self.gained = max(0, self.gained - 1)
         rank = unit.rank
         used, need_us = self.used[rank], unit.need_us
         self.take(unit)

@@ -32,7 +32,6 @@ ROOM: Final = 2.0
 LATE_SHARE: Final = 0.05
 WINDOW: Final = 16
 FEW: Final = 4
-FALLS_SHARE: Final = 0.8
 GROWTH: Final = 1.25
 CALM_WINDOWS: Final = 8
 BLAMED_SHARE: Final = 0.5
@@ -202,7 +201,7 @@ class FoundLimit:
         if not blamed or not late:
             if not late:
                 self._learn_alone(mean_us, inflight)
-        elif not again or self._sent < FALLS_SHARE * self._count:
+        elif not again or self._sent < self._count:
             return
         elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
             self.limiting = self._first = True
