@@ -153,7 +153,16 @@ class _Rank:
 class FairQueue:
     """Units that wait for one resource."""
 
-    __slots__ = ("_expiries", "_gained", "_ranks", "_seq", "crowded", "ranked", "size_bytes", "waiting")
+    __slots__ = (
+        "_expiries",
+        "_gained",
+        "_ranks",
+        "_seq",
+        "crowded",
+        "ranked",
+        "size_bytes",
+        "waiting",
+    )
 
     def __init__(self, ranks: int) -> None:
         self._ranks = [_Rank() for _ in range(ranks)]

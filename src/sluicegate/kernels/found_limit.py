@@ -158,15 +158,15 @@ class FoundLimit:
         count, age_us = self._count, now_us - self._since_us
         if count < FEW:
             return
-        if age_us > BLAMED_SHARE * self.patience_us > 0:  # what is not sent by now belongs to no window
+        if (
+            age_us > BLAMED_SHARE * self.patience_us > 0
+        ):  # what is not sent by now belongs to no window
             self._wanted = min(self._wanted, max(FEW, self._members))
         mean_us = self._sum / count
         if self.limiting:
             if self._members < self._wanted:
                 return
-            if count < self._wanted and (
-                2 * count < self._wanted or age_us < _SLOWEST * mean_us
-            ):
+            if count < self._wanted and (2 * count < self._wanted or age_us < _SLOWEST * mean_us):
                 return
         elif count < WINDOW and not age_us > BLAMED_SHARE * self.patience_us > 0:
             return

@@ -1,4 +1,4 @@
-"""Fleet loads: dispatchers hear of each other's load over a real Redis, and of nobody's for ever."""
+"""Fleet loads: dispatchers hear of each other's load over a real Redis, and forget who is gone."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sluicegate.policies.queue.settings import QueueSettings
 
 from sluicegate.apps.resilience.serve.front import Front, request_head, with_slots
 from sluicegate.apps.resilience.serve.response_buffer import (
