@@ -4,20 +4,23 @@ There is no limit until work ends too late or callers hang up. Then the limit fo
 work spends at the resource, which is in-flight / throughput (Little's law), so it needs no
 measurement from before the overload.
 
-    free        work takes more than half of the callers' patience, and ends in vain or takes far
-                longer than it once did: limit to a part of what is in flight
-                but not if the time falls: a stall has ended, and what stood is worked off
-    limiting    time above the target: fewer, in proportion, at most half
+    free        two windows in succession took more than half of the callers' patience, and work
+                ended in vain, took far longer than it once did, or what is sent now would end in
+                vain: limit to a part of what is in flight
+                but not while fewer units are sent than end: a stall is worked off
+    limiting    time above the target: fewer, in proportion
                 time below the target, and a queue stands here: more
                 fewer in flight did not shorten the time, in the window after the first cut or
                 twice in succession: the work is slow by itself, so more
-                no queue for `CALM_WINDOWS`: free again
+                no queue for `_CALM_WINDOWS`: free again
 
 The target is `TARGET_SHARE` of the callers' patience, but at least `ROOM` times what the work takes
-by itself, as far as that is known.
+by itself. The least time that was seen is that, unless the time has since grown in proportion to
+what is in flight: then units queued at the resource even when it was least.
 
-While limiting, a window is the first `WINDOW` units that are sent after the last change. It ends
-when all of them have: the short ones end first, and must not speak for all.
+A window is `WINDOW` units, or those of half a patience if they are fewer. While limiting, they are
+the first that are sent after the last change, and the window ends when all of them have: the short
+ones end first, and must not speak for all.
 
 Cost: a few additions for each unit. Bounds: one record of one window.
 """
@@ -27,20 +30,17 @@ from __future__ import annotations
 from typing import Final, final
 
 TARGET_SHARE: Final = 0.25
-TARGET_MOST: Final = 0.8
+HALF: Final = 0.5  # of the patience: work that takes more leaves a queue no room
 ROOM: Final = 2.0
-LATE_SHARE: Final = 0.05
 WINDOW: Final = 16
-FEW: Final = 4
 GROWTH: Final = 1.25
-CALM_WINDOWS: Final = 8
-BLAMED_SHARE: Final = 0.5
-PATIENT_SHARE: Final = 0.5
-ALONE_WEIGHT: Final = 1 / 512
-HOLDS_MIN: Final = 16
-HOLDS_MAX: Final = 512
+HOLDS: Final = 16
+PATIENCE_WEIGHT: Final = 1 / 32
 LIMIT_MAX: Final = 1 << 20
-_PATIENCE_WEIGHT: Final = 1 / 32
+_FEW: Final = WINDOW // 4
+_CALM_WINDOWS: Final = WINDOW // 2
+_HOLDS_MAX: Final = 512
+_ALONE_WEIGHT: Final = 1 / 512
 _SLOWEST: Final = 4  # a window does not wait for a unit that takes so many times the mean
 
 
@@ -86,7 +86,7 @@ class FoundLimit:
         self._unmoved = False  # fewer in flight did not shorten the time, once
         self._first = False  # the window after the first cut
         self._hold_us = 0  # no limit before this instant
-        self._holds = HOLDS_MIN
+        self._holds = HOLDS
         self._here = 0  # units in flight now
         self._calm = 0
         self._window = 1
@@ -150,27 +150,28 @@ class FoundLimit:
             self._late += 1
 
     def _learn_patience(self, patience_us: int) -> None:
-        weight = _PATIENCE_WEIGHT if self.patience_us else 1.0
+        weight = PATIENCE_WEIGHT if self.patience_us else 1.0
         self.patience_us += (patience_us - self.patience_us) * weight
 
     def _end_window(self, now_us: int) -> None:
         """Decide, if all units of the window have ended."""
         count, age_us = self._count, now_us - self._since_us
-        if count < FEW:
+        if count < _FEW:
             return
-        if (
-            age_us > BLAMED_SHARE * self.patience_us > 0
-        ):  # what is not sent by now belongs to no window
-            self._wanted = min(self._wanted, max(FEW, self._members))
+        long = age_us > HALF * self.patience_us > 0
         mean_us = self._sum / count
-        if self.limiting:
-            if self._members < self._wanted:
+        if not self.limiting:
+            if count < WINDOW and not long:
                 return
-            if count < self._wanted and (2 * count < self._wanted or age_us < _SLOWEST * mean_us):
+        else:
+            if long:  # what is sent from now on belongs to no window
+                self._wanted = min(self._wanted, max(_FEW, self._members))
+            wanted = self._wanted
+            if self._members < wanted:
                 return
-        elif count < WINDOW and not age_us > BLAMED_SHARE * self.patience_us > 0:
-            return
-        late = self._late > LATE_SHARE * count
+            if count < wanted and (2 * count < wanted or age_us < _SLOWEST * mean_us):
+                return
+        late = self._late > 0
         inflight, times = self._inflight / count, self._times / count
         if self.limiting:
             self._steer(mean_us, inflight, times, late, now_us)
@@ -187,36 +188,29 @@ class FoundLimit:
     def _watch(
         self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
     ) -> None:
-        """A window without a limit.
-
-        One window too long may be the end of a stall, and so are more while fewer units are sent
-        than end: then what stood in the meantime is worked off, and a limit would be in the way.
-        """
-        blamed = mean_us > BLAMED_SHARE * self.patience_us
+        """A window without a limit; the first that is too long may have a stall in it."""
+        blamed = mean_us > HALF * self.patience_us > 0
         again, self._blamed = self._blamed and blamed, blamed
         longer = mean_us / self._alone_us if self._alone_us else 0.0
         late = late or longer > 2 * ROOM
         if longer > ROOM:  # what is sent now finds more in flight
             late = late or mean_us * self._here > self.patience_us * inflight
-        if not blamed or not late:
-            if not late:
-                self._learn_alone(mean_us, inflight)
-        elif not again or self._sent < self._count:
-            return
-        elif now_us >= self._hold_us and inflight >= 2 and self.patience_us:
+        if not late:
+            self._learn_alone(mean_us, inflight)
+        elif again and self._sent >= self._count and inflight >= 2 and now_us >= self._hold_us:
             self.limiting = self._first = True
             self._unmoved = False
             self._calm = 0
             self._was_times, self._was_inflight = times, inflight
             share = self._target_us(self._work_us(mean_us, inflight)) / mean_us
-            self.limit = max(1, int(inflight * min(0.5, max(0.25, share))))
+            self.limit = max(1, int(inflight * min(HALF, max(TARGET_SHARE, share))))
 
     def _learn_alone(self, mean_us: float, inflight: float) -> None:
         """The least mean of a window; a larger one counts slowly."""
         if self._alone_us == 0.0 or mean_us < self._alone_us:
             self._alone_us, self._alone_inflight = mean_us, inflight
         else:
-            self._alone_us += (mean_us - self._alone_us) * ALONE_WEIGHT
+            self._alone_us += (mean_us - self._alone_us) * _ALONE_WEIGHT
 
     def _work_us(self, mean_us: float, inflight: float) -> float:
         """Return what work takes by itself, as far as the least time shows it; else 0.
@@ -229,15 +223,15 @@ class FoundLimit:
     def _target_us(self, work_us: float) -> float:
         patience_us = self.patience_us
         target_us = max(TARGET_SHARE * patience_us, ROOM * work_us)
-        return max(1.0, min(target_us, TARGET_MOST * patience_us))
+        return max(1.0, min(target_us, patience_us / GROWTH))
 
     def _steer(
         self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
     ) -> None:
         """A window with a limit."""
         first, self._first = self._first, False
-        least = 0.5
-        if inflight < 0.8 * self._was_inflight:
+        least = HALF
+        if GROWTH * inflight < self._was_inflight:
             proportional = self._was_times * inflight / self._was_inflight
             unmoved = times > (self._was_times + proportional) / 2
             if unmoved and (first or self._unmoved):
@@ -251,26 +245,26 @@ class FoundLimit:
         if self._alone_us == 0.0 or mean_us < self._alone_us:
             self._alone_us, self._alone_inflight = mean_us, inflight
         work_us = self._work_us(mean_us, inflight)
-        if work_us >= PATIENT_SHARE * self.patience_us:  # a queue would help nobody
+        if work_us >= HALF * self.patience_us:  # a queue would help nobody
             self._hold(mean_us, now_us)
             return
         self._was_times, self._was_inflight = times, inflight
         self._calm = 0 if self._queued else self._calm + 1
-        if self._calm >= CALM_WINDOWS:
-            self._holds = HOLDS_MIN
+        if self._calm >= _CALM_WINDOWS:
+            self._holds = HOLDS
             self._set_free(now_us)
             return
         ratio = mean_us / self._target_us(work_us)
         if ratio > 1.0:
             self.limit = max(1, int(min(inflight, self.limit) * max(least, 1 / ratio)))
         elif self._queued:
-            most = 2.0 if mean_us < GROWTH * self._alone_us else GROWTH
+            most = ROOM if mean_us < GROWTH * self._alone_us else GROWTH
             grown = self.limit * min(most, 1 / ratio)
-            self.limit = max(int(grown), self.limit + (ratio < 0.8))
+            self.limit = max(int(grown), self.limit + (ratio * GROWTH < 1))
 
     def _hold(self, mean_us: float, now_us: int) -> None:
         """No limit helps here: the next trial is twice as far off."""
-        self._holds = min(HOLDS_MAX, 2 * self._holds)
+        self._holds = min(_HOLDS_MAX, 2 * self._holds)
         self._set_free(now_us + int(self._holds * mean_us))
 
     def _set_free(self, hold_us: int) -> None:
