@@ -140,11 +140,14 @@ def test_what_memory_answers_is_charged_and_shown(
     with KvProcess(tmp_path, "--engine", "memory:", "--quota-ru", "100") as kv:
         client = kv.redis()
         client.set("hot:1", "x")
-        with client.pipeline(transaction=False) as pipe:
-            for _ in range(3_000):
-                pipe.get("hot:1")
-            replies = pipe.execute(raise_on_error=False)
-        served = replies.count(b"x")
+        replies: list[object] = []
+        for _ in range(20):  # it is cached once the dispatcher is seen to be busy
+            with client.pipeline(transaction=False) as pipe:
+                for _ in range(3_000):
+                    pipe.get("hot:1")
+                replies = pipe.execute(raise_on_error=False)
+            if (served := replies.count(b"x")) > 200:
+                break
         assert served > 200  # more than a read of the engine each would leave
         # A tenth of a unit each, and when those are spent memory answers nobody either.
         refused = [one for one in replies if one != b"x"]
