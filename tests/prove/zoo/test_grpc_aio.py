@@ -1,0 +1,149 @@
+"""Shapes of services on real grpc.aio: what the interceptor costs none of, and what it saves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from sluicegate.lab.zoo.service import settings_of
+from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
+from sluicegate.resilience.server.grpc import AsyncProtectInterceptor
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+from tests.prove.zoo.asgi_service import Slots
+from tests.prove.zoo.http import CALLER, END, PARTS, WORK_US, claims_of
+from tests.prove.zoo.load import (
+    COLLAPSED_MAX,
+    SEEDS,
+    Candidate,
+    Load,
+    Results,
+    assert_serves_what_matters,
+    load_of,
+    run_on_time,
+    side_by_side,
+)
+
+pytestmark = pytest.mark.prove
+
+SERVICE: Final = "zoo.Shape"
+ORDINARY: Final = {"io 500 ms": 1, "io 500 ms, deadline": 1, "stream": 2, "long poll": 3}
+OVERLOADED: Final = {"service: 2x, least patience": 0.35, "engine: 2x, patience of 5 x": 0.5}
+
+
+def handlers(shape: ZooShape, slots: Slots) -> grpc.GenericRpcHandler:
+    """Return the service: one method for the shape's only kind of work."""
+    stream_s = shape.traffic[0].stream_us / SECOND_US
+
+    def work_us(context: Any) -> int:
+        return int(dict(context.invocation_metadata())[WORK_US])
+
+    async def one(message: bytes, context: Any) -> bytes:
+        await slots.work(work_us(context))
+        return END
+
+    async def many(message: bytes, context: Any) -> AsyncIterator[bytes]:
+        await slots.work(work_us(context))
+        for _ in range(PARTS):
+            yield b"x"
+            await asyncio.sleep(stream_s / PARTS)
+        yield END
+
+    method = (
+        grpc.unary_stream_rpc_method_handler(many)
+        if stream_s
+        else grpc.unary_unary_rpc_method_handler(one)
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {"Work": method})
+
+
+@asynccontextmanager
+async def served(shape: ZooShape, protection: Protection | None) -> AsyncIterator[Candidate]:
+    """Serve a shape on this loop for a block; what sends its requests."""
+    interceptors = []
+    if protection is not None:
+
+        def caller(context: Any) -> str:
+            return str(dict(context.invocation_metadata())[CALLER])
+
+        interceptors.append(AsyncProtectInterceptor(protection=protection, caller=caller))
+    server = grpc.aio.server(interceptors=interceptors)
+    slots = Slots(shape.slots)
+    server.add_generic_rpc_handlers((handlers(shape, slots),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        path = f"/{SERVICE}/Work"
+        unary, stream = channel.unary_unary(path), channel.unary_stream(path)
+
+        async def call(ask: ZooRequest, kind: ShapeTraffic) -> bool:
+            told = kind.tells == DEADLINE and kind.patience_us
+            said: dict[str, Any] = {
+                "metadata": tuple(claims_of(ask, kind, deadline=False).items()),
+                "timeout": kind.patience_us / SECOND_US if told else None,
+            }
+            try:
+                if not kind.stream_us:
+                    return bool(await unary(b"", **said) == END)
+                return [part async for part in stream(b"", **said)][-1] == END
+            except grpc.aio.AioRpcError as error:
+                raise ConnectionError(error.code().name) from None
+
+        try:
+            yield call, slots.get_ended
+        finally:
+            await server.stop(None)
+
+
+def play(load: Load, settings: Mapping[str, Resilience | None]) -> Results:
+    """Play with a bare server, and with one for each of the settings; no slot stays taken."""
+
+    async def story() -> Results:
+        async with AsyncExitStack() as servers:
+            candidates, protections = {}, []
+            for name, one in settings.items():
+                protection = None if one is None else Protection(one)
+                candidates[name] = await servers.enter_async_context(served(load.shape, protection))
+                protections += [] if protection is None else [protection]
+            found = await side_by_side(load, candidates)
+        assert [one.gate.inflight for one in protections] == [0] * len(protections)
+        return found
+
+    return run_on_time(story)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_calls_protected_by_defaults_lose_nothing(name: str, seed: int) -> None:
+    load = load_of(f"service: {name}", seed, ORDINARY[name])
+    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=False)})
+    assert found["bare"].share() == 1
+    assert found["ours"].share() == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_server_stream_after_its_first_message_holds_no_slot(seed: int) -> None:
+    """Four slots are enough for the work; held by the streams they would serve a tenth."""
+    load = load_of("service: stream", seed, ORDINARY["stream"])
+    (kind,) = load.shape.traffic
+    kind = replace(kind, patience_us=3 * SECOND_US, tells=HANGUP)
+    load = load._replace(shape=replace(load.shape, traffic=(kind,)))
+    ours = Resilience(slots=4)
+    found = play(load, {"ours": ours, "held": replace(ours, hold_streams=True)})
+    assert found["ours"].share() == 1
+    assert found["held"].share() < COLLAPSED_MAX
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", OVERLOADED)
+def test_overloaded_server_with_slots_known_serves_what_matters(name: str, seed: int) -> None:
+    load = load_of(name, seed, OVERLOADED[name])
+    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=True)})
+    assert_serves_what_matters(found["ours"], found["bare"])
