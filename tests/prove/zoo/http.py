@@ -36,7 +36,7 @@ async def fetch(
     """Return the status and the body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     method = "POST" if upload_s else "GET"
-    lines = [f"{method} {path} HTTP/1.1", "host: zoo", "connection: close"]
+    lines = [f"{method} {path} HTTP/1.1", f"host: 127.0.0.1:{port}", "connection: close"]
     lines += [f"{name}: {value}" for name, value in fields.items()]
     try:
         if upload_s:

@@ -25,28 +25,29 @@ class SlowRedis:
     """The proxy; `inflight` is how many commands wait or are worked for."""
 
     def __init__(self, redis_port: int, slots: int, work_us: int) -> None:
-        self.port = 0
+        self.url = ""
         self.inflight = 0
         self.seen: list[int] = []  # `inflight` when each command arrived
         self._redis_port = redis_port
         self.slots = Slots(slots)
+        self._count = slots
         self._work_us = work_us
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def stall(self, from_s: float) -> None:
+    async def stall(self) -> None:
         """Stall for a quarter of the time, until cancelled: no work ends meanwhile."""
-        await asyncio.sleep(from_s)
         while True:
+            await asyncio.sleep(STALL_EVERY_S - STALL_S)
             self.slots.set_stalled(True)
             await asyncio.sleep(STALL_S)
             self.slots.set_stalled(False)
-            await asyncio.sleep(STALL_EVERY_S - STALL_S)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[SlowRedis]:
         """Serve on this loop for a block."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        self.slots, self.seen = Slots(self._count), []
         try:
             yield self
         finally:

@@ -13,22 +13,25 @@ import grpc.aio
 import pytest
 
 from sluicegate.lab.zoo.service import settings_of
-from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
+from sluicegate.lab.zoo.shape import DEADLINE, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
 from sluicegate.resilience.server.grpc import AsyncProtectInterceptor
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 from tests.prove.zoo.asgi_service import Slots
 from tests.prove.zoo.http import CALLER, END, PARTS, WORK_US, claims_of
 from tests.prove.zoo.load import (
-    COLLAPSED_MAX,
+    HELD_PATIENCE_S,
     SEEDS,
     Candidate,
     Load,
     Results,
+    assert_holds_no_slot,
+    assert_loses_nothing,
     assert_serves_what_matters,
     load_of,
-    run_on_time,
+    prove,
     side_by_side,
+    with_patience,
 )
 
 pytestmark = pytest.mark.prove
@@ -102,48 +105,39 @@ async def served(shape: ZooShape, protection: Protection | None) -> AsyncIterato
             await server.stop(None)
 
 
-def play(load: Load, settings: Mapping[str, Resilience | None]) -> Results:
-    """Play with a bare server, and with one for each of the settings; no slot stays taken."""
-
-    async def story() -> Results:
-        async with AsyncExitStack() as servers:
-            candidates, protections = {}, []
-            for name, one in settings.items():
-                protection = None if one is None else Protection(one)
-                candidates[name] = await servers.enter_async_context(served(load.shape, protection))
-                protections += [] if protection is None else [protection]
-            found = await side_by_side(load, candidates)
-        assert [one.gate.inflight for one in protections] == [0] * len(protections)
-        return found
-
-    return run_on_time(story)
+async def play(load: Load, settings: Mapping[str, Resilience | None]) -> Results:
+    """Play with a server for each of the settings, None for a bare one; no slot stays taken."""
+    async with AsyncExitStack() as servers:
+        candidates, protections = {}, []
+        for name, one in settings.items():
+            protection = None if one is None else Protection(one)
+            candidates[name] = await servers.enter_async_context(served(load.shape, protection))
+            protections += [] if protection is None else [protection]
+        found = await side_by_side(load, candidates)
+    assert [one.gate.inflight for one in protections] == [0] * len(protections)
+    return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_calls_protected_by_defaults_lose_nothing(name: str, seed: int) -> None:
-    load = load_of(f"service: {name}", seed, ORDINARY[name])
-    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=False)})
-    assert found["bare"].share() == 1
-    assert found["ours"].share() == 1
+    load = load_of(f"service: {name}", ORDINARY[name], seed)
+    settings = {"bare": None, "ours": settings_of(load.shape, known=False)}
+    prove(lambda: play(load, settings), assert_loses_nothing)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_server_stream_after_its_first_message_holds_no_slot(seed: int) -> None:
     """Four slots are enough for the work; held by the streams they would serve a tenth."""
-    load = load_of("service: stream", seed, ORDINARY["stream"])
-    (kind,) = load.shape.traffic
-    kind = replace(kind, patience_us=3 * SECOND_US, tells=HANGUP)
-    load = load._replace(shape=replace(load.shape, traffic=(kind,)))
+    load = with_patience(load_of("service: stream", ORDINARY["stream"], seed), HELD_PATIENCE_S)
     ours = Resilience(slots=4)
-    found = play(load, {"ours": ours, "held": replace(ours, hold_streams=True)})
-    assert found["ours"].share() == 1
-    assert found["held"].share() < COLLAPSED_MAX
+    settings = {"ours": ours, "held": replace(ours, hold_streams=True)}
+    prove(lambda: play(load, settings), assert_holds_no_slot)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", OVERLOADED)
 def test_overloaded_server_with_slots_known_serves_what_matters(name: str, seed: int) -> None:
-    load = load_of(name, seed, OVERLOADED[name])
-    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=True)})
-    assert_serves_what_matters(found["ours"], found["bare"])
+    load = load_of(name, OVERLOADED[name], seed)
+    settings = {"plain": None, "ours": settings_of(load.shape, known=True)}
+    prove(lambda: play(load, settings), assert_serves_what_matters)

@@ -24,11 +24,11 @@ from tests.prove.zoo.load import (
     SEEDS,
     USEFUL_MIN,
     Candidate,
-    Load,
     Results,
+    assert_loses_nothing,
     assert_serves_what_matters,
     load_of,
-    run_on_time,
+    prove,
     side_by_side,
 )
 from tests.prove.zoo.wsgi_service import CALLERS
@@ -73,50 +73,58 @@ def front(folder: Path, threads: int) -> Iterator[int]:
     return serving(folder, "serve", command, {})
 
 
-def play(folder: Path, load: Load, slots: int, health: dict[str, list[float]]) -> Results:
-    """Play with all three, and watch the health of those that `health` names."""
+@contextmanager
+def candidates_of(folder: Path, slots: int) -> Iterator[dict[str, int]]:
+    """Serve all three for a block; the port of each."""
+    ended = folder / "ended"
     with ExitStack() as servers:
-        ended = folder / "ended"
-        ports = {
-            "plain": servers.enter_context(gunicorn(folder, "app", slots, ZOO_ENDED=ended)),
-            "protect": servers.enter_context(
-                gunicorn(
-                    folder, "protected", THREADS_TIMES * slots, ZOO_SLOTS=slots, ZOO_LIMIT=slots
-                )
-            ),
-            "serve": servers.enter_context(front(folder, slots)),
-        }
-        candidates: dict[str, Candidate] = {
-            name: (http_caller(port), lambda: ended.stat().st_size) for name, port in ports.items()
+        enter = servers.enter_context
+        protect = gunicorn(
+            folder, "protected", THREADS_TIMES * slots, ZOO_SLOTS=slots, ZOO_LIMIT=slots
+        )
+        yield {
+            "plain": enter(gunicorn(folder, "app", slots, ZOO_ENDED=ended)),
+            "protect": enter(protect),
+            "ours": enter(front(folder, slots)),
         }
 
-        async def story() -> Results:
-            found, *times = await asyncio.gather(
-                side_by_side(load, candidates),
-                *(watch_health(ports[name], load.span_s) for name in health),
-            )
-            health.update(zip(health, times, strict=True))
-            return found
 
-        return run_on_time(story)
+def candidate(folder: Path, port: int) -> Candidate:
+    """Return what sends requests there."""
+    return http_caller(port), lambda: (folder / "ended").stat().st_size
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_io_bound_threads_protected_lose_nothing(tmp_path: Path, seed: int) -> None:
-    load = load_of("service: io 500 ms", seed)
-    found = play(tmp_path, load, ORDINARY_SLOTS, {})
-    assert {name: one.share() for name, one in found.items()} == dict.fromkeys(found, 1)
+    load = load_of("service: io 500 ms", 1, seed)
+    with candidates_of(tmp_path, ORDINARY_SLOTS) as ports:
+        candidates = {name: candidate(tmp_path, port) for name, port in ports.items()}
+        prove(lambda: side_by_side(load, candidates), assert_loses_nothing)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_overloaded_threads_serve_what_matters(tmp_path: Path, seed: int) -> None:
-    load = load_of(OVERLOADED[0], seed, OVERLOADED[1])
-    health: dict[str, list[float]] = {"plain": [], "serve": []}
-    found = play(tmp_path, load, load.shape.slots, health)
-    assert_serves_what_matters(found["serve"], found["plain"])
-    assert max(health["serve"]) < load.patience_s < max(health["plain"])
-    # Without a queue it can only keep slots for CRITICAL, and those take the others' too.
-    ours = found["protect"]
-    assert ours.useful >= USEFUL_MIN * found["plain"].ended
-    critical = ours.share(Criticality.CRITICAL)
-    assert critical > max(COLLAPSED_MAX, *(ours.share(of) for of in Criticality if of))
+    load = load_of(*OVERLOADED, seed=seed)
+    health: dict[str, list[float]] = {}
+
+    def judge(found: Results) -> None:
+        assert_serves_what_matters(found)
+        assert max(health["ours"]) < load.patience_s < max(health["plain"])
+        # Without a queue it can only keep slots for CRITICAL, and those take the others' too.
+        protect = found["protect"]
+        assert protect.useful >= USEFUL_MIN * found["plain"].ended
+        critical = protect.share(Criticality.CRITICAL)
+        assert critical > max(COLLAPSED_MAX, *(protect.share(of) for of in Criticality if of))
+
+    with candidates_of(tmp_path, load.shape.slots) as ports:
+        candidates = {name: candidate(tmp_path, port) for name, port in ports.items()}
+
+        async def story() -> Results:
+            found, health["plain"], health["ours"] = await asyncio.gather(
+                side_by_side(load, candidates),
+                watch_health(ports["plain"], load.span_s),
+                watch_health(ports["ours"], load.span_s),
+            )
+            return found
+
+        prove(story, judge)

@@ -12,20 +12,22 @@ import pytest
 
 from sluicegate.doors.asgi import App
 from sluicegate.lab.zoo.service import settings_of
-from sluicegate.lab.zoo.shape import HANGUP, SECOND_US
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.settings import Resilience
 from tests.prove.zoo.asgi_service import Slots, application, uvicorn_of
 from tests.prove.zoo.http import CALLER, http_caller, watch_health
 from tests.prove.zoo.load import (
-    COLLAPSED_MAX,
+    HELD_PATIENCE_S,
     SEEDS,
     Load,
     Results,
+    assert_holds_no_slot,
+    assert_loses_nothing,
     assert_serves_what_matters,
     load_of,
-    run_on_time,
+    prove,
     side_by_side,
+    with_patience,
 )
 
 pytestmark = pytest.mark.prove
@@ -57,61 +59,56 @@ def protected(app: App, settings: Resilience) -> App:
     return protect(app, settings, caller=caller)
 
 
-def play(
+async def play(
     load: Load, settings: Mapping[str, Resilience | None], health: list[float] | None = None
 ) -> Results:
-    """Play with a bare application, and with one for each of the settings.
+    """Play with an application for each of the settings, None for a bare one.
 
     The times of health are those of the last of them.
     """
-
-    async def story() -> Results:
-        async with AsyncExitStack() as servers:
-            candidates = {}
-            for name, one in settings.items():
-                slots = Slots(load.shape.slots)
-                app = application(load.shape, slots)
-                app = app if one is None else protected(app, one)
-                port = await servers.enter_async_context(uvicorn_of(app))
-                candidates[name] = http_caller(port), slots.get_ended
-            if health is None:
-                return await side_by_side(load, candidates)
-            found, health[:] = await asyncio.gather(
-                side_by_side(load, candidates), watch_health(port, load.span_s)
-            )
-            return found
-
-    return run_on_time(story)
+    async with AsyncExitStack() as servers:
+        candidates = {}
+        for name, one in settings.items():
+            slots = Slots(load.shape.slots)
+            app = application(load.shape, slots)
+            app = app if one is None else protected(app, one)
+            port = await servers.enter_async_context(uvicorn_of(app))
+            candidates[name] = http_caller(port), slots.get_ended
+        if health is None:
+            return await side_by_side(load, candidates)
+        found, health[:] = await asyncio.gather(
+            side_by_side(load, candidates), watch_health(port, load.span_s)
+        )
+        return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_shape_protected_by_defaults_loses_nothing(name: str, seed: int) -> None:
-    load = load_of(f"service: {name}", seed, ORDINARY[name])
-    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=False)})
-    assert found["bare"].share() == 1
-    assert found["ours"].share() == 1
+    load = load_of(f"service: {name}", ORDINARY[name], seed)
+    settings = {"bare": None, "ours": settings_of(load.shape, known=False)}
+    prove(lambda: play(load, settings), assert_loses_nothing)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["stream", "sse"])
 def test_stream_after_its_first_byte_holds_no_slot(name: str, seed: int) -> None:
     """Four slots are enough for the work; held by the streams they would serve a tenth."""
-    load = load_of(f"service: {name}", seed, ORDINARY[name])
-    (kind,) = load.shape.traffic
-    kind = replace(kind, patience_us=3 * SECOND_US, tells=HANGUP)
-    load = load._replace(shape=replace(load.shape, traffic=(kind,)))
+    load = with_patience(load_of(f"service: {name}", ORDINARY[name], seed), HELD_PATIENCE_S)
     ours = Resilience(slots=4)
-    found = play(load, {"ours": ours, "held": replace(ours, hold_streams=True)})
-    assert found["ours"].share() == 1
-    assert found["held"].share() < COLLAPSED_MAX
+    settings = {"ours": ours, "held": replace(ours, hold_streams=True)}
+    prove(lambda: play(load, settings), assert_holds_no_slot)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", OVERLOADED)
 def test_overload_with_slots_known_serves_what_matters(name: str, seed: int) -> None:
-    load = load_of(name, seed, OVERLOADED[name])
+    load = load_of(name, OVERLOADED[name], seed)
     health: list[float] = []
-    found = play(load, {"bare": None, "ours": settings_of(load.shape, known=True)}, health)
-    assert_serves_what_matters(found["ours"], found["bare"])
-    assert max(health) < load.patience_s
+    settings = {"plain": None, "ours": settings_of(load.shape, known=True)}
+
+    def judge(found: Results) -> None:
+        assert_serves_what_matters(found)
+        assert max(health) < load.patience_s
+
+    prove(lambda: play(load, settings, health), judge)
