@@ -37,6 +37,8 @@ SEEDS: Final = seeds(full=1, part=1)
 ORDINARY_S: Final = 3.0  # how long requests arrive at a load that can be carried
 WINDOW_S: Final = 2.0
 STANDING: Final = 2.4  # at a load of 1.8, the least that is drawn for 2, the exact number is 2.25
+# Enough for the work of streams, and for a quarter of the streams, if those held them.
+STREAM_SLOTS: Final = 8
 HELD_PATIENCE_S: Final = 3.0  # twice what a stream takes here
 GIVE_UP_S: Final = 20.0  # of a request without patience: a server that does not answer
 # Of the capacity and of CRITICAL. Targets on virtual time are 0.95 and 0.98; the rest is for the
@@ -44,7 +46,7 @@ GIVE_UP_S: Final = 20.0  # of a request without patience: a server that does not
 USEFUL_MIN: Final = 0.8
 CRITICAL_MIN: Final = 0.9
 COLLAPSED_MAX: Final = 0.5
-LATE_MAX: Final = 0.1  # of the work; with later requests or timers it is another load
+LATE_MAX: Final = 0.1  # of the work, or the patience; with later timers it is another load
 TRIES_MAX: Final = 3
 
 
@@ -139,7 +141,7 @@ class Played:
         """Return whether requests left, and work that never waits for requests ended, on time."""
         shape = self.load.shape
         if not shape.overload:
-            return True  # nobody is in a hurry
+            return self.late_s <= LATE_MAX * self.load.patience_s
         work_s = shape.traffic[0].work.mean_us / SECOND_US
         on_time = not self.ended or self.ended >= (1 - LATE_MAX) * shape.slots * WINDOW_S / work_s
         return on_time and self.late_s <= LATE_MAX * work_s

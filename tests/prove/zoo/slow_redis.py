@@ -47,7 +47,8 @@ class SlowRedis:
         """Serve on this loop for a block."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-        self.slots, self.seen = Slots(self._count), []
+        self.slots, self.seen, self.inflight = Slots(self._count), [], 0
+        self._tasks.clear()
         try:
             yield self
         finally:

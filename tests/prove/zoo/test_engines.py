@@ -7,8 +7,8 @@ that share nothing.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
@@ -90,18 +90,23 @@ def test_lmdb_at_ordinary_load_refuses_nothing(name: str, tmp_path: Path, seed: 
             refused.extend(one for one in pipe.execute(raise_on_error=False) if one is not True)
 
     with KvProcess(tmp_path, *flags_of(tmp_path, f"lmdb:{tmp_path / 'data'}")) as kv:
-        writers = [
-            threading.Thread(target=write, args=(kv.port, number)) for number in range(CONNECTIONS)
-        ]
+
+        async def write_all() -> None:
+            await asyncio.sleep(load.span_s / 2)
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
+                loop = asyncio.get_running_loop()
+                writes = (
+                    loop.run_in_executor(pool, write, kv.port, number)
+                    for number in range(CONNECTIONS)
+                )
+                await asyncio.gather(*writes)
 
         async def story() -> Results:
-            for writer in writers:
-                asyncio.get_running_loop().call_later(load.span_s / 2, writer.start)
-            return await side_by_side(load, {"ours": (kv_caller([kv.port]), lambda: 0)})
+            candidates = {"ours": (kv_caller([kv.port]), lambda: 0)}
+            found, _ = await asyncio.gather(side_by_side(load, candidates), write_all())
+            return found
 
         prove(story, assert_loses_nothing)
-        for writer in writers:
-            writer.join()
     assert refused == []
 
 

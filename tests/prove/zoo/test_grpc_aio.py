@@ -22,6 +22,7 @@ from tests.prove.zoo.http import CALLER, END, PARTS, WORK_US, claims_of
 from tests.prove.zoo.load import (
     HELD_PATIENCE_S,
     SEEDS,
+    STREAM_SLOTS,
     Candidate,
     Load,
     Results,
@@ -128,9 +129,8 @@ def test_ordinary_calls_protected_by_defaults_lose_nothing(name: str, seed: int)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_server_stream_after_its_first_message_holds_no_slot(seed: int) -> None:
-    """Four slots are enough for the work; held by the streams they would serve a tenth."""
     load = with_patience(load_of("service: stream", ORDINARY["stream"], seed), HELD_PATIENCE_S)
-    ours = Resilience(slots=4)
+    ours = Resilience(slots=STREAM_SLOTS)
     settings = {"ours": ours, "held": replace(ours, hold_streams=True)}
     prove(lambda: play(load, settings), assert_holds_no_slot)
 

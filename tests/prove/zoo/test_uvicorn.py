@@ -19,6 +19,7 @@ from tests.prove.zoo.http import CALLER, http_caller, watch_health
 from tests.prove.zoo.load import (
     HELD_PATIENCE_S,
     SEEDS,
+    STREAM_SLOTS,
     Load,
     Results,
     assert_holds_no_slot,
@@ -93,9 +94,8 @@ def test_ordinary_shape_protected_by_defaults_loses_nothing(name: str, seed: int
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["stream", "sse"])
 def test_stream_after_its_first_byte_holds_no_slot(name: str, seed: int) -> None:
-    """Four slots are enough for the work; held by the streams they would serve a tenth."""
     load = with_patience(load_of(f"service: {name}", ORDINARY[name], seed), HELD_PATIENCE_S)
-    ours = Resilience(slots=4)
+    ours = Resilience(slots=STREAM_SLOTS)
     settings = {"ours": ours, "held": replace(ours, hold_streams=True)}
     prove(lambda: play(load, settings), assert_holds_no_slot)
 
