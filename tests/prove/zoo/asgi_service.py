@@ -14,7 +14,10 @@ from typing import Any, Final, final
 from sluicegate.doors.asgi import App
 from sluicegate.lab.zoo.service import HEALTH
 from sluicegate.lab.zoo.shape import SECOND_US, ShapeTraffic, ZooShape
-from tests.prove.zoo.http import END, PARTS, WORK_US
+from sluicegate.resilience.server.asgi import protect
+from sluicegate.resilience.settings import Resilience
+from tests.prove.zoo.http import CALLER, END, PARTS, WORK_US, http_caller
+from tests.prove.zoo.load import Candidate
 
 UNLIMITED: Final = 1_000_000
 
@@ -96,8 +99,8 @@ async def respond(send: Any, stream_s: float = 0.0) -> None:
 
 
 @contextlib.asynccontextmanager
-async def uvicorn_of(app: App) -> AsyncIterator[int]:
-    """Serve an application on this loop for a block; the port."""
+async def on_uvicorn(shape: ZooShape, settings: Resilience | None) -> AsyncIterator[Candidate]:
+    """Serve a shape on this loop for a block, without settings bare."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -105,6 +108,13 @@ async def uvicorn_of(app: App) -> AsyncIterator[int]:
         def capture_signals(self) -> Iterator[None]:  # they are pytest's
             yield
 
+    def caller(scope: Any) -> str:
+        return str(dict(scope["headers"]).get(CALLER.encode(), b"").decode())
+
+    slots = Slots(shape.slots)
+    app = application(shape, slots)
+    if settings is not None:
+        app = protect(app, settings, caller=caller)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
@@ -112,7 +122,8 @@ async def uvicorn_of(app: App) -> AsyncIterator[int]:
     try:
         while not server.started:
             await asyncio.sleep(0.01)
-        yield listening.getsockname()[1]
+        port = listening.getsockname()[1]
+        yield Candidate(http_caller(port), slots.get_ended, port)
     finally:
         server.should_exit = server.force_exit = True
         await serving

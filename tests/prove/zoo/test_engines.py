@@ -102,7 +102,7 @@ def test_lmdb_at_ordinary_load_refuses_nothing(name: str, tmp_path: Path, seed: 
                 await asyncio.gather(*writes)
 
         async def story() -> Results:
-            candidates = {"ours": (kv_caller([kv.port]), lambda: 0)}
+            candidates = {"ours": Candidate(kv_caller([kv.port]))}
             found, _ = await asyncio.gather(side_by_side(load, candidates), write_all())
             return found
 
@@ -129,7 +129,7 @@ async def play(
             starts = [asyncio.to_thread(KvProcess, folder, *words) for _ in range(dispatchers)]
             processes = [stack.enter_context(one) for one in await asyncio.gather(*starts)]
             ports = [process.port for process in processes]
-            candidates[name] = kv_caller(ports), engine.slots.get_ended
+            candidates[name] = Candidate(kv_caller(ports), engine.slots.get_ended)
         tasks = [asyncio.create_task(one.stall()) for one in engines.values() if stalls]
         found = await side_by_side(load, candidates)
         for task in tasks:

@@ -91,7 +91,7 @@ def candidates_of(folder: Path, slots: int) -> Iterator[dict[str, int]]:
 
 def candidate(folder: Path, port: int) -> Candidate:
     """Return what sends requests there."""
-    return http_caller(port), lambda: (folder / "ended").stat().st_size
+    return Candidate(http_caller(port), lambda: (folder / "ended").stat().st_size)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
