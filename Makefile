@@ -106,7 +106,7 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: zoo
-zoo: $(VENV)/.installed ## shapes of service and engine against baselines and an oracle; ARGS=--sensitivity tries each constant; prove TESTS=tests/prove/zoo plays a tenth in real time
+zoo: $(VENV)/.installed ## shapes of service and engine against baselines and an oracle; ARGS=--sensitivity tries each constant
 	$(VENV)/bin/sluicegate lab zoo --jobs auto $(ARGS)
 
 .PHONY: docs

@@ -24,7 +24,7 @@ UNLIMITED: Final = 1_000_000
 
 @final
 class Slots:
-    """So many pieces of work at a time; one that was begun ends, whoever still waits for it."""
+    """A number of pieces of work at a time; a piece that was begun ends even if its caller left."""
 
     def __init__(self, count: int) -> None:
         self._ended = 0

@@ -19,7 +19,7 @@ END: Final = b"the end"
 
 
 def claims_of(ask: ZooRequest, kind: ShapeTraffic, *, deadline: bool = True) -> dict[str, str]:
-    """Return what a request says of itself, with its deadline if it tells one."""
+    """Return the caller, the work and the claims of a request as header fields."""
     claims = {
         CALLER: caller_of(kind, ask.caller),
         WORK_US: str(ask.work_us),

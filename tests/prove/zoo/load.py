@@ -4,9 +4,9 @@ Candidates that are compared run side by side and get the same requests. `faster
 of a shape, so that one that takes half a minute on virtual time takes a few seconds here.
 
 Under overload answers count in a window that begins `STANDING` times the patience after the first
-arrival. At twice the capacity a first-in, first-out queue answers nobody in time by then. The
+arrival. At twice the capacity a first-in, first-out queue answers no request in time by then. The
 window ends with the arrivals, while there is still more work than slots. The capacity is the work
-that the slots of the unprotected candidate end in it, in vain or not, since the timers of a busy
+that the slots of the unprotected candidate end in it, in time or not, since the timers of a busy
 machine are late.
 """
 
@@ -114,7 +114,7 @@ def _faster(kind: ShapeTraffic, times: float) -> ShapeTraffic:
 
 
 class Fate(NamedTuple):
-    """What became of one request."""
+    """The fate of one request."""
 
     ask: ZooRequest
     end_s: float  # since the first request was due
@@ -123,13 +123,13 @@ class Fate(NamedTuple):
 
 @final
 class Played:
-    """What became of a load."""
+    """The fate of the requests of a load."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
         self.fates: list[Fate] = []
         self.left_late_s: list[float] = []
-        self.ended = 0  # pieces of work in the window, for whoever
+        self.ended = 0  # pieces of work that ended in the window, also too late
 
     @property
     def late_s(self) -> float:
@@ -233,7 +233,7 @@ def assert_loses_nothing(found: Results) -> None:
 
 
 def assert_serves_what_matters(found: Results) -> None:
-    """The slots do useful work, CRITICAL first; without the product they work in vain."""
+    """The slots do useful work, CRITICAL first; unprotected most of it is too late."""
     plain, ours = found["plain"], found["ours"]
     assert plain.useful < COLLAPSED_MAX * plain.ended, found
     assert ours.useful >= USEFUL_MIN * plain.ended, found

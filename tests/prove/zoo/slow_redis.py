@@ -1,6 +1,6 @@
 """A real Redis with slots: a proxy in front of it that works before it passes a command on.
 
-So many commands are worked for at a time, in order of arrival, over all connections. Answers come
+Its slots work for commands in order of arrival, over all connections. Answers come
 from the Redis, as soon as it has the command. Nothing here is a test.
 """
 

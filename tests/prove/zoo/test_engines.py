@@ -52,7 +52,7 @@ PIPELINED: Final = 16
 OVERLOADED: Final = ("engine: 2x, patience of 5 x", 0.5)
 DISPATCHERS: Final = 2
 # In flight at the engine, in slots: twice what it has where nothing is shared, and once where the
-# slots are. A beat of 50 ms in which both take what is free is a sixth of the work.
+# slots are. Dispatchers hear of each other every 50 ms, a sixth of the work.
 APART_MIN: Final = 1.75
 TOGETHER_MAX: Final = 1.25
 

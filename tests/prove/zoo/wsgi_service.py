@@ -1,6 +1,6 @@
 """A service with slots as a WSGI application, for real gunicorn. Nothing here is a test.
 
-ZOO_SLOTS says how many requests it can work for at a time; others wait in order of arrival.
+ZOO_SLOTS is the number of requests that it works for at a time; others wait in order of arrival.
 ZOO_LIMIT is the limit of `protect`, and ZOO_ENDED a file with a byte for each piece of work done.
 """
 

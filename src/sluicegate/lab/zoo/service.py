@@ -231,4 +231,5 @@ def _scope(ask: ZooRequest, kind: ShapeTraffic) -> dict[str, Any]:
 
 
 def caller_of(kind: ShapeTraffic, number: int) -> str:
+    """Return the name of a caller."""
     return f"{kind.name}-{kind.criticality.name}-{number}"
