@@ -40,7 +40,7 @@ def handlers(shape: ZooShape, slots: Slots) -> grpc.GenericRpcHandler:
             await asyncio.sleep(stream_s / PARTS)
         yield END
 
-    method = (
+    method: Any = (
         grpc.unary_stream_rpc_method_handler(many)
         if stream_s
         else grpc.unary_unary_rpc_method_handler(one)
@@ -67,7 +67,8 @@ async def on_grpc(shape: ZooShape, settings: Resilience | None) -> AsyncIterator
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         path = f"/{SERVICE}/Work"
-        unary, stream = channel.unary_unary(path), channel.unary_stream(path)
+        unary: Any = channel.unary_unary(path)
+        stream: Any = channel.unary_stream(path)
 
         async def call(ask: ZooRequest, kind: ShapeTraffic) -> bool:
             told = kind.tells == DEADLINE and kind.patience_us
@@ -78,7 +79,7 @@ async def on_grpc(shape: ZooShape, settings: Resilience | None) -> AsyncIterator
             try:
                 if not kind.stream_us:
                     return bool(await unary(b"", **said) == END)
-                return [part async for part in stream(b"", **said)][-1] == END
+                return [part async for part in stream(b"", **said)][-1:] == [END]
             except grpc.aio.AioRpcError as error:
                 raise ConnectionError(error.code().name) from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -58,13 +58,15 @@ def serving(
         child.stop()
 
 
-def gunicorn(folder: Path, app: str, threads: int, **environment: object) -> Iterator[int]:
+def gunicorn(
+    folder: Path, app: str, threads: int, **environment: object
+) -> AbstractContextManager[int]:
     flags = ["--worker-class", "gthread", "--threads", str(threads), "--bind", "127.0.0.1:{port}"]
     command = ["gunicorn", *flags, "--graceful-timeout", "1", f"{APP}:{app}"]
     return serving(folder, f"gunicorn-{app}", command, environment)
 
 
-def front(folder: Path, threads: int) -> Iterator[int]:
+def front(folder: Path, threads: int) -> AbstractContextManager[int]:
     settings = folder / "resilience.toml"
     settings.write_text("\n".join(["[callers]", *(f'{name} = "critical"' for name in CALLERS)]))
     command = ["sluicegate.cli", "resilience", "serve", f"{APP}:app", "--threads", str(threads)]
