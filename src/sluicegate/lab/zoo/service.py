@@ -31,7 +31,7 @@ _GIL_US: Final = 5_000  # what each thread keeps the interpreter, while the loop
 def settings_of(shape: ZooShape, known: bool) -> Resilience:
     """Return the settings of a service: the defaults, and its slots where they are known."""
     callers = {
-        _caller(kind, number): kind.criticality
+        caller_of(kind, number): kind.criticality
         for kind in shape.traffic
         if kind.criticality is Criticality.CRITICAL
         for number in range(kind.callers)
@@ -225,10 +225,11 @@ def _scope(ask: ZooRequest, kind: ShapeTraffic) -> dict[str, Any]:
         "method": "POST" if kind.upload_us else "GET",
         "path": f"/{kind.name}",
         "headers": headers,
-        "caller": _caller(kind, ask.caller),
+        "caller": caller_of(kind, ask.caller),
         "ask": ask,
     }
 
 
-def _caller(kind: ShapeTraffic, number: int) -> str:
+def caller_of(kind: ShapeTraffic, number: int) -> str:
+    """Return the name of a caller."""
     return f"{kind.name}-{kind.criticality.name}-{number}"
