@@ -31,6 +31,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
@@ -335,9 +336,9 @@ class _Fleet:
 
     def _look(self) -> None:
         at_us = self._world.clock.now_us() - START_US
-        dearest, penalized = 0, set[str]()
+        dearest, penalized = PRICE_ONE_MILLI, set[str]()
         for one in self._dispatchers:
-            dearest = max(dearest, *one.chain.prices_milli)
+            dearest = max((dearest, *one.chain.prices_milli))
             if one.chain.mussel is not None:
                 penalized |= {*one.chain.mussel.prices.penalized()}
         self._found.looks.append(KvLook(at_us, dearest, penalized))
