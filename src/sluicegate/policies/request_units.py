@@ -4,7 +4,7 @@ Judges one request by its predicted cost and by what its caller has left. Source
 rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
 `kernels/cost_model.py` and `kernels/token_bucket.py`. The unit of account is the milli-RU.
 
-    predict    from the claimed rows and bytes, and what such requests were (`work_estimates.py`)
+    predict    from the claimed rows and bytes, and what such requests were (`WorkEstimates`)
     charge     prediction * price, from the caller's budget; rejected: QUOTA_SPENT
     settle     to what the request did cost, by the table below
     learn      rows, bytes and time of a success enter the estimate
@@ -53,15 +53,17 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.cost_model import (
     AMOUNT_MAX,
     MILLI,
+    YOUTH,
     CostEstimate,
     Weights,
+    WorkEstimates,
+    WorkKind,
     read_weights,
 )
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Pricing, TokenBudgets
 from sluicegate.policies.settings import check_ranges, within
-from sluicegate.policies.work_estimates import YOUTH, WorkEstimates, WorkKind
 from sluicegate.policies.work_shape import WorkShape, cut_chunks, read_shape, rows_each
 
 OPERATIONS_MAX: Final = 1_000

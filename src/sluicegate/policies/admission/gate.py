@@ -183,7 +183,8 @@ class Gate(BasePromptPolicy):
     def resource(self, request: Request) -> Resource:
         """Return the resource that a request needs."""
         name = request.shard if self._resource_of is None else self._resource_of(request)
-        return self.resource_named(name)
+        found = self.resources.get(name)
+        return self.resource_named(name) if found is None else found
 
     def resource_named(self, name: str) -> Resource:
         """Return a resource; it is new if nobody has needed it yet."""
@@ -255,13 +256,13 @@ class Gate(BasePromptPolicy):
     ) -> None:
         """A permit has ended; called by the permit."""
         resource, request = permit.resource, permit.request
-        resource.end()
+        sent_us = permit.sent_us
+        took_us, late = -1, False
         if spent and outcome is not Outcome.IGNORE:
             measured = request.measured
-            sent_us = permit.sent_us
-            took_us = now_us - sent_us
-            if measured is not None and measured.service_us > 0:
-                took_us = measured.service_us
+            took_us = 0 if measured is None else measured.service_us
+            if took_us <= 0:
+                took_us = max(now_us - sent_us, 0)
             deadline_us = request.deadline_us
             late = deadline_us is not None and now_us > deadline_us
             self._worked_us += took_us
@@ -269,11 +270,9 @@ class Gate(BasePromptPolicy):
                 self._late += 1
                 self._late_us += took_us
             late = late or outcome is Outcome.DROPPED
-            resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
-        else:
-            resource.forget(permit.window, now_us)
+        resource.end(request, sent_us, permit.window, inflight, took_us, now_us, late)
         if resource.queue.waiting and not self._turn:
             self._serve(resource, now_us)
 
@@ -353,8 +352,8 @@ class Gate(BasePromptPolicy):
     def _start(
         self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
     ) -> GatePermit:
-        window = resource.start(rank_of(request) if unit is None else unit.rank, now_us)
         self._admitted += 1
+        window = resource.start(request, now_us)
         return GatePermit(self, resource, request, now_us, unit, window)
 
     def _serve(self, resource: Resource, now_us: int) -> None:

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.kv.names import check_key
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import live_space
 from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
@@ -31,6 +30,7 @@ from sluicegate.contracts.key_values import (
     Write,
     WriteCondition,
     WriteIfResult,
+    check_key,
 )
 from sluicegate.stores.engines.batches import raise_change_error
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, PLAIN, RowEnvelope, open_row, seal_row

@@ -3,7 +3,7 @@
 Reads look into the map and return at once, each in a snapshot that is released before anything
 else happens: an open one keeps every later page from being reused, and the file grows. Writes are
 collected and committed by one thread (`group_commit.py`), synced. How spaces are named is
-described in `names.py`, how a key is made in `keys.py`.
+described in `layout.py`, how a key is made in `../bounds.py`.
 
 The map has a size, and a commit that does not fit into it is made again in one of twice the size.
 Another process may have done the same; whoever finds a larger map adopts it. A map may not be
@@ -41,6 +41,7 @@ from sluicegate.contracts.engine import (
 from sluicegate.contracts.errors import BadValue, OutcomeUnknown, SluicegateError, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
+    behind,
     check_after,
     check_changes,
     check_place,
@@ -48,6 +49,8 @@ from sluicegate.stores.engines.bounds import (
     check_space,
     check_update,
     decide_changes,
+    key_of,
+    prefix_of,
     swap_of,
 )
 from sluicegate.stores.engines.damage import DamageLog
@@ -59,10 +62,8 @@ from sluicegate.stores.engines.folders import (
     was_created,
 )
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
-from sluicegate.stores.engines.lmdb.checksums import RowChecks, seal
 from sluicegate.stores.engines.lmdb.data_file import extend, size_of
-from sluicegate.stores.engines.lmdb.keys import behind, key_of, prefix_of
-from sluicegate.stores.engines.lmdb.names import SpaceNames
+from sluicegate.stores.engines.lmdb.layout import RowChecks, SpaceNames, seal
 from sluicegate.stores.engines.lmdb.ranges import read_entries, read_page
 from sluicegate.stores.engines.lmdb.url import LmdbSettings
 from sluicegate.stores.engines.recovery import Recovery
