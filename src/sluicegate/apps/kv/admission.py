@@ -41,7 +41,7 @@ _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 class Supply(Protocol):
     """Where more of a quota may come from; `shares.Shares` is one."""
 
-    def before(self, caller: str) -> Awaitable[bool] | None:
+    def before(self, caller: str, now_us: int) -> Awaitable[bool] | None:
         """What to wait for before a request is judged; None, mostly, is nothing."""
 
     def more(self, caller: str) -> Awaitable[bool] | None:
@@ -153,15 +153,33 @@ class Admission:
             claim = call.identity.criticality
         return DEFAULT_CRITICALITY if claim is None or not self._chain.classed else claim
 
-    def prompt(self, request: Request, now_us: int) -> bool:
-        """Whether nothing has to be waited for."""
-        supply = self._supply
-        if supply is not None and supply.before(request.caller) is not None:
-            return False
-        return self._stack.ready(request, now_us)
+    def load(self, shard: str) -> float:
+        """Return how busy a shard is: 1 if requests wait for it, or the engine does not answer.
 
-    def now(self, request: Request, now_us: int) -> StackPermit | None:
-        """The permit of one that is `prompt`; None if it may pay to wait; raises `Refused`."""
+        An engine in this process is as busy as the event loop, at least.
+        """
+        watch, chain = self._watch, self._chain
+        if watch is not None and watch.down:
+            return 1.0
+        gate, pool = chain.gate, chain.pool
+        if pool is not None:
+            limit, inflight, queued = pool.slots, pool.inflight, pool.queued
+        else:
+            resource = None if gate is None else gate.resources.get(shard)
+            if resource is None:
+                return chain.busy_share
+            limit, inflight, queued = resource.limit, resource.inflight, resource.queue.waiting
+        if queued or inflight >= limit:
+            return 1.0
+        return max(inflight / limit, chain.busy_share)
+
+    def at_once(self, request: Request, now_us: int) -> StackPermit | None:
+        """Return a permit; None if the request has to wait, or it may pay; raises `Refused`."""
+        supply = self._supply
+        if supply is not None and supply.before(request.caller, now_us) is not None:
+            return None
+        if not self._stack.ready(request, now_us):
+            return None
         verdict = self._stack.admit_now(request, now_us)
         if isinstance(verdict, StackPermit):
             return verdict
@@ -174,7 +192,7 @@ class Admission:
         """The permit, after whatever has to be waited for; raises `Refused`."""
         supply = self._supply
         if supply is not None:
-            coming = supply.before(request.caller)
+            coming = supply.before(request.caller, self._clock.now_us())
             if coming is not None:
                 await self._pause(request, coming)
         verdict = await self._stack.admit(request, self._clock)

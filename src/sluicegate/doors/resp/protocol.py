@@ -505,7 +505,7 @@ class RespProtocol:
         self._reply_bytes = size if less < 0 else self._reply_bytes - (less >> _LENGTHS_SHIFT)
 
     def _full(self) -> bool:
-        """Whether no more replies may be pending; ask only if some are: a client with none may send."""
+        """Whether no more replies may be pending; a client with none may always send a command."""
         state = self._session.state
         settings = state.settings
         return (

@@ -11,7 +11,7 @@
 The limit is the number of slots where it is known, and found where it is not
 (`kernels/found_limit.py`). The time that work takes is that of its resource, without this queue.
 
-A gate belongs to one event loop. `lagging` says that the loop itself is the bottleneck: then units
+A gate belongs to one event loop. Set `lagging` while the loop itself is the bottleneck: then units
 start a few at a time, in the order of the queue, after the loop has read what has arrived.
 
 Cost: an arrival that finds a slot costs a few additions and one permit; one that waits costs a
@@ -138,7 +138,6 @@ class Gate(BasePromptPolicy):
         "_due_us",
         "_full",
         "_hung_up",
-        "_lagging",
         "_late",
         "_late_us",
         "_resource_of",
@@ -149,6 +148,7 @@ class Gate(BasePromptPolicy):
         "_turn",
         "_waited",
         "_worked_us",
+        "lagging",
         "members",
         "queued",
         "queued_bytes",
@@ -162,7 +162,6 @@ class Gate(BasePromptPolicy):
         *,
         size_bytes: Callable[[Request], int] | None = None,
         resource_of: Callable[[Request], str] | None = None,
-        lagging: Callable[[], bool] | None = None,
     ) -> None:
         """A request waits for `resource_of` it, else for its shard, and holds `size_bytes`."""
         self.settings = settings
@@ -170,7 +169,7 @@ class Gate(BasePromptPolicy):
         self.members = settings.members
         self._size_bytes = size_bytes
         self._resource_of = resource_of
-        self._lagging = lagging
+        self.lagging = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_us = 0
         self._turn = False  # one start for each turn of the loop is scheduled
@@ -197,7 +196,7 @@ class Gate(BasePromptPolicy):
 
     def ready(self, request: Request, now_us: int) -> bool:
         """Whether the request would be decided at once."""
-        if self._turn or (self._lagging is not None and self._lagging()):
+        if self._turn or self.lagging:
             return False
         resource = self.resource(request)
         return resource.inflight < resource.limit and not resource.queue.waiting
@@ -466,11 +465,10 @@ class Gate(BasePromptPolicy):
     def _take_turn(self, clock: Clock) -> None:
         """Start as much work as a turn of the loop may have; if it is late no more."""
         now_us = clock.now_us()
-        lagging = self._lagging is not None and self._lagging()
         left_us = float(TURN_US)
         for resource in self.resources.values():
             self._expire(resource, now_us)
-            while left_us > 0 or not lagging:
+            while left_us > 0 or not self.lagging:
                 unit = resource.next(now_us)
                 if unit is None:
                     break
