@@ -25,8 +25,7 @@ from typing import Any, Final, cast, final
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.resp.connection_commands import run
-from sluicegate.doors.resp.errors import reply_to_error
+from sluicegate.doors.resp.errors import NOAUTH, reply_to_error, unknown_command, wrong_arity
 from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import Command, CommandTable, Reply, RespState, Session
@@ -299,23 +298,26 @@ class RespProtocol:
 
     def _run_commands(self) -> None:
         """Read and run commands, and put their replies into their order."""
-        session, line, reader = self._session, self._pending, self._reader
+        session, line, order = self._session, self._pending, self._order
         size = 0
         while not (self._ended or self._client_stalled or (line and self._full())):
-            reply: bytes | Awaitable[Reply] | None
+            reply: bytes | Awaitable[Reply]
             parts = self._blocked_command
             try:
                 if parts is None:
-                    parts = reader.gets()
+                    parts = self._reader.gets()
                     if parts is None:
                         return
             except WireError as error:
                 reply = self._reply_to_error(error)
             else:
-                reply = self._reply_to(parts)
-                if reply is None:
-                    self._blocked_command = parts
+                self._blocked_command = parts
+                if self._left <= 0 and not self._enter():
                     return
+                if line and order is not None and not order.may_run(parts):
+                    return
+                self._blocked_command = None
+                reply = self._reply_to(parts)
             if not isinstance(reply, bytes):
                 self._await_reply(reply)
                 continue
@@ -358,30 +360,49 @@ class RespProtocol:
             self._rests = True
             self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
-    def _reply_to(self, parts: list[bytes]) -> bytes | Awaitable[Reply] | None:
-        """Return the reply to a command; None if the command may not run yet."""
-        order = self._order
-        if self._left <= 0 and not self._enter():
-            return None
-        if order is not None and self._pending and not order.may_run(parts):
-            return None
-        self._blocked_command = None
-        self._left -= 1 + (len(parts) >> _PARTS_SHIFT)
-        reply = run(self._session, parts)
+    def _reply_to(self, parts: list[bytes]) -> bytes | Awaitable[Reply]:
+        """Run a command; return its reply, now or later. Whatever happens to it is its reply."""
+        size = len(parts)
+        self._left -= 1 + (size >> _PARTS_SHIFT)
+        session, state = self._session, self._session.state
+        table = state.table
+        row = table.by_spelling.get(parts[0]) or table.find(parts[0])
+        if session.identity is None and (row is None or not row.open):
+            return NOAUTH
+        if row is None:
+            return self._refuse(unknown_command(parts))
+        if size < row.least or (size > row.most and row.most > 0):
+            return self._refuse(wrong_arity(row.name))
+        session.last = row.name
+        session.commands += 1
+        state.commands += 1
+        try:
+            if session.transaction is not None and table.enqueue is not None:
+                reply = table.enqueue(session, row, parts)
+            else:
+                reply = row.run(session, parts)
+        except Exception as error:
+            return session.refuse(error)
         if not isinstance(reply, bytes):
-            if order is not None:
-                order.note(parts)
+            if self._order is not None:
+                self._order.note(parts)
         elif len(reply) > self._reply_bytes_max:
             return _TOO_LONG
         return reply
 
     def _reply_to_error(self, error: WireError) -> bytes:
         """Return the reply to a command that is too large, or to what is no command."""
-        if not isinstance(error, OversizedCommand):
-            self._ended = True
-        elif self._session.transaction is not None:
+        reply = error_line(f"ERR {error}")
+        if isinstance(error, OversizedCommand):
+            return self._refuse(reply)
+        self._ended = True
+        return reply
+
+    def _refuse(self, reply: bytes) -> bytes:
+        """Return the error reply to what is no command; no open transaction outlives it."""
+        if self._session.transaction is not None:
             self._session.transaction.aborted = True
-        return error_line(f"ERR {error}")
+        return reply
 
     def _enter(self) -> bool:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""

@@ -109,16 +109,15 @@ class GatePermit(BasePermit):
         request: Request,
         now_us: int,
         unit: GateWaiter | None,
-        window: int,
     ) -> None:
         self._gate = gate
+        self.window = resource.start(request, now_us)
         self._inflight = resource.inflight
         self.is_open = True
         self.resource = resource
         self.request = request
         self.sent_us = now_us
         self.unit = unit
-        self.window = window
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """Give the slot to the next unit."""
@@ -208,7 +207,8 @@ class Gate(BasePromptPolicy):
             request, resource.least_us(request, now_us), now_us
         ):
             return self._refusal(DEADLINE)
-        return self._start(resource, request, now_us, None)
+        self._admitted += 1
+        return GatePermit(self, resource, request, now_us, None)
 
     def admit_or_refuse(self, request: Request, now_us: int) -> GatePermit | Decision:
         """Decide without a queue, for callers that cannot wait; a few slots are for CRITICAL."""
@@ -348,13 +348,6 @@ class Gate(BasePromptPolicy):
         self._too_late += 1
         return True
 
-    def _start(
-        self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
-    ) -> GatePermit:
-        self._admitted += 1
-        window = resource.start(request, now_us)
-        return GatePermit(self, resource, request, now_us, unit, window)
-
     def _serve(self, resource: Resource, now_us: int) -> None:
         """Start the units that have a slot now."""
         self._expire(resource, now_us)
@@ -370,8 +363,9 @@ class Gate(BasePromptPolicy):
         self._forget(unit)
         if unit.future.done():  # cancelled, and its task has not run yet
             return False
+        self._admitted += 1
         self._waited += 1
-        unit.future.set_result(self._start(unit.resource, unit.request, now_us, unit))
+        unit.future.set_result(GatePermit(self, unit.resource, unit.request, now_us, unit))
         return True
 
     def _expire(self, resource: Resource, now_us: int) -> None:

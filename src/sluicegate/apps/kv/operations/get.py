@@ -45,11 +45,11 @@ class Gets:
         """The row at one place."""
         now_us = self._clock.now_us()
         shield = None if self._hot is None else self._hot.keys
+        shard = self._tables.shard or self._tables.shard_of(table, partition)
         if shield is None:
-            shard, key = self._tables.shard_of(table, partition), key_of(table, partition, sort)
+            key = key_of(table, partition, sort)
             request = self._admission.request(GET, table, key, shard, call)
             return self._read_one(table, partition, sort, request, now_us)
-        shard = self._tables.shard_of(table, partition)
         key = shield.key(table, partition, sort)
         state, row = shield.look(key, now_us, shard, strong=call.strong)
         if state == COLD:

@@ -43,7 +43,7 @@ _IN_BESIDE: Final = b"B"
 class Tables:
     """The tables of one engine, as one process sees them."""
 
-    __slots__ = ("_catalogue", "_clock", "_engine", "_reads_at_once", "_settings")
+    __slots__ = ("_catalogue", "_clock", "_engine", "_reads_at_once", "_settings", "shard")
 
     def __init__(
         self, engine: Engine, catalogue: Catalogue, clock: Clock, settings: TableSettings
@@ -53,6 +53,8 @@ class Tables:
         self._clock = clock
         self._settings = settings
         self._reads_at_once = True  # until the engine has answered otherwise
+        # Of an engine that has only one, and says so; else `shard_of` knows.
+        self.shard: str = getattr(engine, "shard", "")
 
     def read_one(
         self, table: str, partition: bytes, sort: bytes, now_us: int

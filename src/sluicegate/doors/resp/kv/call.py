@@ -60,7 +60,8 @@ def place_of(key: bytes) -> tuple[str, bytes, bytes]:
         raise BadValue("key", text_of(key), _FORM)
     if b"%" in key:
         partition, sort = unescape(partition), unescape(sort)
-    return table_of(key[:colon]), partition, sort
+    name = key[:colon]
+    return name.decode("ascii") if name.isascii() else table_of(name), partition, sort
 
 
 def partition_of(key: bytes) -> tuple[str, bytes]:

@@ -77,7 +77,7 @@ class LmdbEngine:
     """Ordered bytes in one LMDB environment."""
 
     def __init__(self, settings: LmdbSettings) -> None:
-        self.name = "lmdb"
+        self.name = self.shard = "lmdb"
         self.shared = True  # by all processes of one machine
         self._settings = settings
         self._what = f"the engine lmdb:{settings.folder}"
@@ -124,6 +124,7 @@ class LmdbEngine:
         """The values at these places, of one snapshot."""
         for partition, sort in places:
             check_place(partition, sort)
+        values: list[bytes | None] = [None] * len(places)
         try:
             with self._reading:
                 txn = self._snapshot()
@@ -131,9 +132,10 @@ class LmdbEngine:
                     number = self._names.read(txn, space)
                     if number is None:
                         check_space(space)
-                        return [None] * len(places)
-                    get = self._checks.get
-                    return [get(txn, key_of(number, *place)) for place in places]
+                        return values
+                    for at, (partition, sort) in enumerate(places):
+                        values[at] = self._checks.get(txn, key_of(number, partition, sort))
+                    return values
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -214,7 +216,7 @@ class LmdbEngine:
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One file is one shard."""
-        return "lmdb"
+        return self.shard
 
     async def backup(self, folder: str) -> int:
         """A copy of one instant into an empty folder; start another engine on it to restore.
