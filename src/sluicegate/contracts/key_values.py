@@ -37,8 +37,8 @@ _valid_names: Final[set[str]] = set()
 class CallContext:
     """Who calls, in which class, and until when a result is of use.
 
-    `criticality` is the claim (None: the caller's default); a policy decides. `strong` bypasses
-    every cache. `arrived_us` is when the request was read from its socket.
+    `criticality` is the claim, else that of the caller (None: neither); a policy decides. `strong`
+    bypasses every cache. `arrived_us` is when the request was read from its socket.
     """
 
     __slots__ = ("arrived_us", "criticality", "deadline_us", "identity", "strong")
@@ -53,7 +53,7 @@ class CallContext:
         strong: bool = False,
     ) -> None:
         self.identity = identity
-        self.criticality = criticality
+        self.criticality = identity.criticality if criticality is None else criticality
         self.deadline_us = deadline_us
         self.arrived_us = arrived_us
         self.strong = strong

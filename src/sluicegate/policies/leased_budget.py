@@ -295,6 +295,8 @@ class LeasedBudget:
 
     def empty(self, caller: str, now_us: int) -> bool:
         """Whether nothing is left here but the store could have more; then request a block."""
+        if self._alone or not self._leases:
+            return False
         account = self._account(caller, now_us)
         return account.level_mru <= 0 and not account.local and self._request(account, MILLI)
 

@@ -20,7 +20,7 @@ from sluicegate.testing import HandClock
 from tests.doors.resp.talk import Talk
 
 WARM, MEASURED = 200, 100
-CALLS_MAX = 109
+CALLS_MAX = 107
 FILES_MAX = 30
 
 

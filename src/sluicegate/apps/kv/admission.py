@@ -20,7 +20,7 @@ from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext
@@ -134,10 +134,11 @@ class Admission:
         deadline_us, default_us = call.deadline_us, self._chain.deadline_us
         if deadline_us is None and default_us:
             deadline_us = (call.arrived_us or self._clock.now_us()) + default_us
+        claim = call.criticality if self._chain.classed else None
         return Request(
             key,
             caller=call.identity.name,
-            criticality=self._class_of(call),
+            criticality=DEFAULT_CRITICALITY if claim is None else claim,
             arrived_us=call.arrived_us,
             deadline_us=deadline_us,
             operation=operation,
@@ -145,13 +146,6 @@ class Admission:
             table=table,
             attributes=attributes,
         )
-
-    def _class_of(self, call: CallContext) -> Criticality:
-        """The class that a call claims, else that of its caller."""
-        claim = call.criticality
-        if claim is None:
-            claim = call.identity.criticality
-        return DEFAULT_CRITICALITY if claim is None or not self._chain.classed else claim
 
     def load(self, shard: str) -> float:
         """Return how busy a shard is: 1 if requests wait for it, or the engine does not answer.
@@ -326,7 +320,8 @@ class Admission:
             if self._more(refusal, caller) is None:
                 if memory is not None:
                     memory.refuse(key)
-                member = asked.criticality if isinstance(asked, Request) else self._class_of(asked)
+                claim = asked.criticality if chain.classed else None
+                member = DEFAULT_CRITICALITY if claim is None else claim
                 chain.usage.refuse_cached(caller, member, refusal)
                 if self._refusals is not None:
                     self._refusals.record_cached(caller, member, refusal, now_us)
