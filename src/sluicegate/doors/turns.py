@@ -373,7 +373,7 @@ def _nothing() -> None:
 
 
 def _report(error: Exception) -> None:
-    """Report an error that stops nobody else."""
+    """Report the error of one connection."""
     asyncio.get_running_loop().call_exception_handler(
         {"message": "a connection could not be served", "exception": error}
     )

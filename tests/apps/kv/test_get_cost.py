@@ -1,4 +1,4 @@
-"""What an uncached GET costs: how many Python calls, in how many files."""
+"""Cost of an uncached GET: its Python calls, and the files that they are in."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ class RespProtocol:
             self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
     def _reply_to(self, parts: list[bytes]) -> bytes | Awaitable[Reply]:
-        """Run a command; return its reply, now or later. Whatever happens to it is its reply."""
+        """Run a command; return its reply, now or later. An error becomes the reply."""
         size = len(parts)
         self._left -= 1 + (size >> _PARTS_SHIFT)
         session, state = self._session, self._session.state
@@ -391,7 +391,7 @@ class RespProtocol:
         return reply
 
     def _reply_to_error(self, error: WireError) -> bytes:
-        """Return the reply to a command that is too large, or to what is no command."""
+        """Return the reply to a command that is too large, or to bytes that are not RESP."""
         reply = error_line(f"ERR {error}")
         if isinstance(error, OversizedCommand):
             return self._refuse(reply)
@@ -399,7 +399,7 @@ class RespProtocol:
         return reply
 
     def _refuse(self, reply: bytes) -> bytes:
-        """Return the error reply to what is no command; no open transaction outlives it."""
+        """Return the error reply to an invalid command, and abort an open transaction."""
         if self._session.transaction is not None:
             self._session.transaction.aborted = True
         return reply

@@ -53,7 +53,7 @@ class Tables:
         self._clock = clock
         self._settings = settings
         self._reads_at_once = True  # until the engine has answered otherwise
-        # Of an engine that has only one, and says so; else `shard_of` knows.
+        # The only shard of an embedded engine; empty: `shard_of` returns that of a partition.
         self.shard: str = getattr(engine, "shard", "")
 
     def read_one(

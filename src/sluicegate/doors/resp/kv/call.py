@@ -1,7 +1,7 @@
-"""Call: a command's words as a call of the service, and what it returns as a reply.
+"""Call: the words of a command as a call of the service, and its result as a reply.
 
 A place is written as one key, `table:partition[:sort]`. The first colon ends the table, the next
-one the partition; what is behind it is the sort key, colons included. In partition and sort key `%`
+one the partition; the rest is the sort key, colons included. In partition and sort key `%`
 and two hex digits stand for a byte: `%3A` is how a partition holds a colon, `%25` how either holds
 a `%`. All other bytes stand for themselves. Keys in replies are written the same way.
 
@@ -119,7 +119,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def _too_long(field: str, text: bytes) -> BadValue:
-    """Return the error of what is longer than any key: nothing is shown or unescaped of it."""
+    """Return the error of a text longer than any key, without the text."""
     return BadValue(field, f"{len(text):,} bytes", f"give at most {KEY_BYTES_MAX:,} bytes")
 
 
