@@ -18,7 +18,7 @@ from statistics import median
 import lmdb
 
 from sluicegate.contracts.engine import Change, Engine, KeyRange
-from sluicegate.stores.engines.lmdb.keys import key_of, number_bytes
+from sluicegate.stores.engines.bounds import key_of, number_bytes
 from sluicegate.stores.open_engine import open_engine
 
 ROUNDS = 5

@@ -82,8 +82,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "cost charged from what was asked, not from rows looked at",
         "policies/request_units.py",
-        "        rows, size_bytes = measured.rows, measured.size_bytes\n        if rows <= 0",
-        "        rows, size_bytes = self._rows, self._size_bytes\n        if rows <= 0",
+        "        rows, size_bytes = measured.rows, measured.size_bytes\n        if not is_measured",
+        "        rows, size_bytes = self._rows, self._size_bytes\n        if not is_measured",
         "who reads pays",
         "server",
     ),

@@ -509,7 +509,7 @@ def costing(ru: int, caller: str = "a") -> Request:
 
 
 def left_ru(these: LeasedBudget, caller: str = "a", now_us: int = START) -> int:
-    return these.charge(caller, 0, now_us).remaining // RU
+    return max(0, these.standing(caller, now_us).level_mru) // RU
 
 
 def test_a_caller_spends_its_quota_and_gets_it_anew_at_the_edge_of_an_epoch() -> None:

@@ -270,7 +270,7 @@ def test_the_budget_may_be_one_that_is_filled_each_epoch() -> None:
     assert refused(these, rows(59)).retry_after_us == 1_000_000
     request.measured = Measured(rows=9)
     permit.end(OK, START)
-    assert left_ru(these) == 90
+    assert quota.standing("a", START).level_mru == 90_000
     enter(these, rows(59))
 
 

@@ -12,7 +12,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, Reason
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.kernels.cost_model import Weights
+from sluicegate.kernels.cost_model import YOUTH, Weights, WorkEstimates
 from sluicegate.policies.budgets import TokenBudgets
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.request_units import (
@@ -20,7 +20,6 @@ from sluicegate.policies.request_units import (
     RequestUnitsPermit,
     RequestUnitsSettings,
 )
-from sluicegate.policies.work_estimates import YOUTH, WorkEstimates
 from sluicegate.testing import START_US
 
 MS, SECOND = 1_000, 1_000_000

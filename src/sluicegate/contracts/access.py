@@ -165,8 +165,11 @@ class Identity:
         return grant in granted
 
     def require_on(self, table: str, grant: TableGrant) -> None:
-        """Raise `Forbidden` unless this grant was given on this table."""
-        if not self.may_on(table, grant):
+        """Raise `Forbidden` unless this grant was given on this table, as `may_on` says."""
+        granted = self.tables.get(table)
+        if granted is None:
+            granted = self.tables.get(ANY_TABLE, _NOTHING)
+        if grant not in granted:
             raise Forbidden(self.name, f"{grant.value} on {table}")
 
     def require_anywhere(self, grant: TableGrant) -> None:

@@ -14,6 +14,7 @@ do, `Refused` with a decision for what may not enter now, `Conflict` where anoth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
@@ -21,19 +22,23 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.engine import KeyRange, Place
+from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyRange, Place
+from sluicegate.contracts.errors import BadValue
 
 TABLE_CHARS_MAX: Final = 64  # of a-z, 0-9 and - _ .
 TAG_BYTES: Final = 16
 WRITES_MAX: Final = 1_000  # of one call
+_TABLE: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}")
+NAMES_MAX: Final = 10_000  # names that are known to be right, so that none is looked at twice
+_valid_names: Final[set[str]] = set()
 
 
 @final
 class CallContext:
     """Who calls, in which class, and until when a result is of use.
 
-    `criticality` is the claim (None: the caller's default); a policy decides. `strong` bypasses
-    every cache. `arrived_us` is when the request was read from its socket.
+    `criticality` is the claim, else that of the caller (None: neither); a policy decides. `strong`
+    bypasses every cache. `arrived_us` is when the request was read from its socket.
     """
 
     __slots__ = ("arrived_us", "criticality", "deadline_us", "identity", "strong")
@@ -48,7 +53,7 @@ class CallContext:
         strong: bool = False,
     ) -> None:
         self.identity = identity
-        self.criticality = criticality
+        self.criticality = identity.criticality if criticality is None else criticality
         self.deadline_us = deadline_us
         self.arrived_us = arrived_us
         self.strong = strong
@@ -153,6 +158,25 @@ class Upload(NamedTuple):
 def tag_of(value: bytes) -> bytes:
     """Return the tag of a value, for conditions and ETags."""
     return blake2b(value, digest_size=TAG_BYTES).digest()
+
+
+def check_table(table: str) -> None:
+    """Raise `BadValue` for an invalid table name."""
+    if table in _valid_names:
+        return
+    if not _TABLE.fullmatch(table):
+        remedy = f"name a table by 1 to {TABLE_CHARS_MAX} of a-z, 0-9 and - _ . after the first"
+        raise BadValue("table", table, remedy)
+    if len(_valid_names) < NAMES_MAX:
+        _valid_names.add(table)
+
+
+def check_key(partition: bytes, sort: bytes) -> None:
+    """Raise `BadValue` for a partition or a sort key beyond its bounds."""
+    if not 0 < len(partition) <= PARTITION_BYTES_MAX:
+        raise BadValue("partition", partition, f"give from 1 to {PARTITION_BYTES_MAX} bytes")
+    if len(sort) > SORT_BYTES_MAX:
+        raise BadValue("sort key", sort, f"give at most {SORT_BYTES_MAX} bytes")
 
 
 class Uploads(Protocol):

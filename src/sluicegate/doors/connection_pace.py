@@ -49,7 +49,7 @@ class ConnectionPace:
     def record_served(self, caller: str) -> None:
         """Record a request that was served."""
         pace = self._pace
-        if pace.has(caller):
+        if caller in pace.due_us:
             pace.record(caller, 1, 0, self._clock.now_us())
 
     def record_refused(self, caller: str) -> int:

@@ -159,11 +159,10 @@ class Turns:
     def enter(self) -> bool:
         """Whether one more portion may be worked on in this turn; the first may, however late."""
         if not self._ticking and not self._serving:
-            self._tick_soon()
-            self._begin(self._us_max)
-        if self._unserved and not self._serving:
+            self._begin_soon()
+        elif not self._has_room():
             return False
-        if not self._has_room():
+        if self._unserved and not self._serving:
             return False
         self._granted = False
         self._left -= 1
@@ -180,9 +179,10 @@ class Turns:
     ) -> None:
         """Call this in one of the next turns. `served`: there was something of it in this one."""
         if not self._ticking:
-            self._tick_soon()
-            if not self._serving:
-                self._begin(self._us_max)
+            if self._serving:
+                self._tick_soon()
+            else:
+                self._begin_soon()
         due_us = deadline_us if deadline_us > 0 else self._now_us + PATIENCE_US
         if served:
             due_us += 2 * self._us_max
@@ -202,16 +202,16 @@ class Turns:
         """Call this when the turn ends."""
         self._ends.append(call)
         if not self._ticking and not self._serving:
-            self._tick_soon()
-            self._begin(self._us_max)
+            self._begin_soon()
 
     def turn(self) -> None:
         """Serve who waits, as far as this turn goes, and make the calls of its end."""
         self._ticking = False
-        last_us = self._began_us
-        self._begin(self._us_max)
-        began_us = self._now_us
+        began_us = -1
         if self.waiting:
+            last_us = self._began_us
+            self._begin(self._us_max)
+            began_us = self._now_us
             if self._full and 0 <= last_us < began_us:
                 part = self._served_us * _ALL // (began_us - last_us)
                 self._serving_part += (part - self._serving_part) >> _SHIFT
@@ -220,7 +220,7 @@ class Turns:
         self.end()
         self._began_us = -1
         if self.waiting:
-            self._began_us = began_us
+            self._began_us = began_us if began_us >= 0 else self._now_us
             if not self._ticking:
                 self._tick_soon()
 
@@ -228,7 +228,10 @@ class Turns:
         """Make the calls of the turn's end. One that fails is reported, and stops no other."""
         calls, self._ends = self._ends, []
         for call in calls:
-            _call(call)
+            try:
+                call()
+            except Exception as error:
+                _report(error)
 
     def _serve(self) -> None:
         self._serving = True
@@ -266,7 +269,10 @@ class Turns:
         if not one.served:
             self._unserved -= 1
         self._granted = True
-        _call(one.go_on)
+        try:
+            one.go_on()
+        except Exception as error:
+            _report(error)
 
     def _has_room(self) -> bool:
         left = self._left
@@ -283,6 +289,12 @@ class Turns:
     def _tick_soon(self) -> None:
         self._ticking = True
         asyncio.get_running_loop().call_soon(self.turn)
+
+    def _begin_soon(self) -> None:
+        """Begin a turn now, which ends when the loop has read what there is."""
+        self._ticking = True
+        asyncio.get_running_loop().call_soon(self.turn)
+        self._begin(self._us_max)
 
     def _begin(self, us_max: int) -> None:
         self._left = self._portions_max
@@ -331,7 +343,8 @@ class TurnShare:
 
     def enter_or_wait(self, class_: int, caller: str = "", deadline_us: int = 0) -> bool:
         """Whether one more portion may be worked on in this turn; if not, go on in a later one."""
-        if self.enter():
+        if self._left > 0 and self._turns.enter():
+            self._left -= 1
             return True
         self.wait(class_, caller, deadline_us)
         return False
@@ -359,11 +372,8 @@ def _nothing() -> None:
     """What is left to do for a connection that is gone."""
 
 
-def _call(call: Callable[[], object]) -> None:
-    """Call it; an error is reported, and stops no other."""
-    try:
-        call()
-    except Exception as error:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": "a connection could not be served", "exception": error}
-        )
+def _report(error: Exception) -> None:
+    """Report the error of one connection."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "a connection could not be served", "exception": error}
+    )

@@ -26,17 +26,27 @@ what is usual while it lasts. Work that stays quicker for a minute is usual then
 slower, after ten times as long as the usual was known before, an hour at most. Outliers are clipped
 before they enter a mean: amounts at 10 times the estimate, times at 4.
 
+`WorkEstimates` keeps the estimates:
+
+    of a caller     requests of this table, operation and caller
+    of a table      requests of this table and operation by callers that are new there: it predicts
+                    the first request of the next one, and is its usual time
+
+A caller's first `YOUTH` requests teach both; after that only its own.
+
 **The unit is the milli-RU**, an integer, rounded up. Buckets count integers, and whole RU would
 charge a cheap read of 1.02 RU as 2; a thousandth is 0.1% of the cheapest request, and a float's
 last bits (1.3 RU is 1300.0000000000002 thousandths) are not rounded up to one more.
 
 Bounds: weights to `WEIGHT_RU_MAX`, rows, bytes and costs to 2^53; nothing negative or non-finite.
-An estimate is ten numbers.
+An estimate is ten numbers. `estimates_max` of them are kept; of the `LOOKS` oldest, the one with
+the fewest requests is forgotten.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias, final
 
 MILLI: Final = 1000
 READ_BASE_RU: Final = 1.0
@@ -60,6 +70,9 @@ QUICKER_US: Final = 60 * SECOND_US
 SLOWER_US: Final = 3_600 * SECOND_US
 RESTORED: Final = 32  # requests that a recorded estimate counts as
 _IN_BAND: Final = -1
+LOOKS: Final = 4
+YOUTH: Final = 64
+WorkKind: TypeAlias = tuple[str, str, str]  # table or shard, operation, caller
 
 
 def milli_ru(ru: float) -> int:
@@ -91,8 +104,15 @@ class Weights:
 
     def cost_mru(self, rows: int, size_bytes: int, latency_ms: float) -> int:
         """What work that took this much has cost."""
-        if not _is_shape(rows, size_bytes, latency_ms):
-            raise ValueError(_wrong_shape(rows, size_bytes, latency_ms))
+        if not (
+            0 <= rows <= AMOUNT_MAX
+            and 0 <= size_bytes <= AMOUNT_MAX
+            and 0.0 <= latency_ms <= LATENCY_MS_MAX
+        ):
+            raise ValueError(
+                f"rows, size_bytes and latency_ms must be from 0 to 2^53, "
+                f"not {rows}, {size_bytes} and {latency_ms}"
+            )
         return milli_ru(
             self.base_ru + self.row_ru * rows + self.byte_ru * size_bytes + self.ms_ru * latency_ms
         )
@@ -264,19 +284,73 @@ class CostEstimate:
         return min(SLOWER_US, KNOWN_TIMES * known_us) if known_us >= 0 else SLOWER_US
 
 
-def _is_shape(rows: int, size_bytes: int, latency_ms: float) -> bool:
-    return (
-        0 <= rows <= AMOUNT_MAX
-        and 0 <= size_bytes <= AMOUNT_MAX
-        and 0.0 <= latency_ms <= LATENCY_MS_MAX
-    )
+class WorkRow(NamedTuple):
+    """One estimate, for records and views; `caller` is empty for a whole table."""
+
+    table: str
+    operation: str
+    caller: str
+    estimate: EstimateRow
 
 
-def _wrong_shape(rows: int, size_bytes: int, latency_ms: float) -> str:
-    return (
-        f"rows, size_bytes and latency_ms must be from 0 to 2^53, "
-        f"not {rows}, {size_bytes} and {latency_ms}"
-    )
+@final
+class WorkEstimates:
+    """The estimates, at most `estimates_max` of them."""
+
+    __slots__ = ("_estimates", "estimates_max")
+
+    def __init__(self, estimates_max: int) -> None:
+        self.estimates_max = estimates_max
+        self._estimates: dict[WorkKind, CostEstimate] = {}
+
+    def find(self, kind: WorkKind) -> CostEstimate | None:
+        """The caller's own, else that of its table; None if neither is known."""
+        found = self._estimates.get(kind)
+        if found is None and kind[2]:
+            found = self._estimates.get((kind[0], kind[1], ""))
+        return found
+
+    def meet(self, kind: WorkKind, now_us: int) -> CostEstimate:
+        """The caller's own; a new one begins with what its table usually takes."""
+        found = self._estimates.get(kind)
+        if found is None:
+            found = CostEstimate()
+            if kind[2]:
+                found.begin_with(self.meet((kind[0], kind[1], ""), now_us))
+                found.count = 0  # its rows and bytes are its own
+            if len(self._estimates) >= self.estimates_max:
+                self._forget()
+            self._estimates[kind] = found
+        return found
+
+    def rows(self) -> list[WorkRow]:
+        """All estimates, the tables' first."""
+        kinds = sorted(self._estimates, key=lambda kind: kind[2] != "")
+        return [WorkRow(*kind, self._estimates[kind].row()) for kind in kinds]
+
+    def restore(self, rows: Iterable[WorkRow], now_us: int) -> None:
+        """Begin with what was kept, where nothing has been learned since."""
+        for row in rows:
+            kind = (row.table, row.operation, row.caller)
+            if kind not in self._estimates and len(self._estimates) < self.estimates_max:
+                estimate = self._estimates[kind] = CostEstimate()
+                estimate.restore(row.estimate, now_us)
+
+    def __len__(self) -> int:
+        return len(self._estimates)
+
+    def _forget(self) -> None:
+        estimates = self._estimates
+        looked: list[WorkKind] = []
+        for kind in estimates:
+            looked.append(kind)
+            if len(looked) == LOOKS:
+                break
+        least = min(looked, key=lambda kind: estimates[kind].count)
+        for kind in looked:
+            estimate = estimates.pop(kind)
+            if kind != least:
+                estimates[kind] = estimate  # behind the others: the next search looks elsewhere
 
 
 def _check_weight(name: str, weight: float, lowest: float) -> None:

@@ -67,7 +67,11 @@ class ServiceTimes:
             self._forget()
         self.count += 1
         self.last_us = now_us
-        self._buckets[_bucket_of(took_us)] += 1
+        place = max(took_us, 0)  # the bucket: the place of the first bit, and the two bits after it
+        if took_us >= 4:
+            shift = took_us.bit_length() - 3
+            place = min(4 * (shift + 1) + ((took_us >> shift) & 3), BUCKETS - 1)
+        self._buckets[place] += 1
         self._count += 1
         self._sum += took_us
         self._inflight += inflight
@@ -125,15 +129,6 @@ class ServiceTimes:
         self._last_inflight = self._inflight
         self._count = self._sum = self._inflight = 0
         self._began_us = now_us
-
-
-def _bucket_of(took_us: int) -> int:
-    """Return the bucket of a time: the place of its first bit, and the two bits after it."""
-    if took_us < 4:
-        return max(took_us, 0)
-    shift = took_us.bit_length() - 3
-    place = 4 * (shift + 1) + ((took_us >> shift) & 3)
-    return place if place < BUCKETS else BUCKETS - 1
 
 
 def _middle_of(place: int) -> int:

@@ -126,7 +126,16 @@ class SpaceSaving:
             )
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._give(key)
+            if len(self._counters) < self.capacity:
+                counter = _Counter(key)
+                self._levels[0].append(counter)
+            else:
+                # It keeps its place: once counted up it lies too low, as a hit would leave it.
+                counter = self._least()
+                del self._counters[counter.key]
+                counter.key = key
+                counter.error = counter.count
+            self._counters[key] = counter
         counter.count += weight
         self.total += weight
         return counter.count - counter.error
@@ -165,20 +174,6 @@ class SpaceSaving:
             level.clear()
         self._levels[0].extend(self._counters.values())
         self._floor = 0
-
-    def _give(self, key: Key) -> _Counter:
-        """A counter for a key that has none: a new one, or the least."""
-        if len(self._counters) < self.capacity:
-            counter = _Counter(key)
-            self._levels[0].append(counter)
-        else:
-            # It keeps its place: once counted up it lies too low, as a hit would leave it.
-            counter = self._least()
-            del self._counters[counter.key]
-            counter.key = key
-            counter.error = counter.count
-        self._counters[key] = counter
-        return counter
 
     def _least(self) -> _Counter:
         """A counter with the least count, left at the end of the lowest level."""

@@ -19,13 +19,14 @@ from sluicegate.kernels.verdict import Verdict
 
 LOOKS: Final = 4
 SECOND_US: Final = 1_000_000
+CHARGED: Final = Verdict(True, 0, 0, 0)  # where what remains is not computed
 
 
 class Budget(Protocol):
     """What callers have left, in milli-RU."""
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Take so much, or say when there will be enough."""
+        """Take an amount, or return when there will be enough; only a refusal tells what remains."""
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Debit an amount after the fact, or refund it if negative.

@@ -54,6 +54,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.policies.budgets import CHARGED
 from sluicegate.policies.lease_account import EVEN, LeaseAccount
 from sluicegate.policies.settings import within
 
@@ -234,16 +235,18 @@ class LeasedBudget:
         quota = account.quota_mru
         if mru - quota > quota * self.settings.debt_epochs:
             self._refused += 1
-            return self._verdict(account, False, NEVER, now_us)
-        gain = account.part_mru(self._live) if account.local else quota
-        need = mru if mru < gain else gain
+            return self._refusal(account, NEVER, now_us)
+        gain = need = mru
+        if account.level_mru < mru:  # what costs more than an epoch brings needs that much
+            gain = account.part_mru(self._live) if account.local else quota
+            need = mru if mru < gain else gain
         if account.level_mru >= need:
             account.level_mru -= mru
             self._admitted += 1
             self._charged_mru += mru
             if not account.local and account.level_mru * 2 < account.block_mru:
                 self._request(account, MILLI)
-            return self._verdict(account, True, 0, now_us)
+            return CHARGED
         self._refused += 1
         missing = need - account.level_mru
         owed = -account.level_mru if account.level_mru < 0 else 0
@@ -251,14 +254,14 @@ class LeasedBudget:
             if missing <= quota - account.granted_mru:
                 account.add_shortage(missing)
                 if self._request(account, missing):
-                    return self._verdict(account, False, self._trip_us, now_us)
+                    return self._refusal(account, self._trip_us, now_us)
             elif owed:  # Not in this epoch; but what is owed can be paid.
                 account.add_shortage(owed)
                 self._request(account, owed)
         epochs = -(-(need + owed) // gain)
         edge_us = self._edge_us if account.local else self._edge_late_us
         retry_us = max(edge_us - now_us, 1) + (epochs - 1) * self.settings.epoch_us
-        return self._verdict(account, False, retry_us, now_us)
+        return self._refusal(account, retry_us, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Debit an amount, or refund it if negative; return the part that was not debited.
@@ -292,6 +295,8 @@ class LeasedBudget:
 
     def empty(self, caller: str, now_us: int) -> bool:
         """Whether nothing is left here but the store could have more; then request a block."""
+        if self._alone or not self._leases:
+            return False
         account = self._account(caller, now_us)
         return account.level_mru <= 0 and not account.local and self._request(account, MILLI)
 
@@ -573,10 +578,10 @@ class LeasedBudget:
         self._accounts[caller] = account
         return account
 
-    def _verdict(self, account: LeaseAccount, allowed: bool, retry_us: int, now_us: int) -> Verdict:
+    def _refusal(self, account: LeaseAccount, retry_us: int, now_us: int) -> Verdict:
         level = account.level_mru
         return Verdict(
-            allowed, level if level > 0 else 0, retry_us, max(self._edge_late_us - now_us, 0)
+            False, level if level > 0 else 0, retry_us, max(self._edge_late_us - now_us, 0)
         )
 
 

@@ -44,23 +44,20 @@ class RefusalPaceSettings:
 class RefusalPace:
     """The pace of all callers of a service."""
 
-    __slots__ = ("_burst_us", "_due_us", "_interval_us", "settings", "slowed", "slowed_us")
+    __slots__ = ("_burst_us", "_interval_us", "due_us", "settings", "slowed", "slowed_us")
 
     def __init__(self, settings: RefusalPaceSettings | None = None) -> None:
         self.settings = settings = RefusalPaceSettings() if settings is None else settings
         self._interval_us = max(1, _SECOND_US // settings.refusals_per_s)
         self._burst_us = self._interval_us * settings.burst
-        self._due_us: dict[str, int] = {}  # when the rate will have made up for a caller's refusals
+        # Each caller refused lately, and when the rate will have made up for its refusals.
+        self.due_us: dict[str, int] = {}
         self.slowed = 0  # times a connection was put off
         self.slowed_us = 0
 
-    def has(self, caller: str) -> bool:
-        """Whether it was refused lately."""
-        return caller in self._due_us
-
     def record(self, caller: str, served: int, refused: int, now_us: int) -> None:
         """Record what a caller was served and refused."""
-        due = self._due_us
+        due = self.due_us
         due_us = due.get(caller, 0)
         if due_us == 0 and refused == 0:
             return
@@ -74,7 +71,7 @@ class RefusalPace:
 
     def delay_us(self, caller: str, now_us: int) -> int:
         """How much later its connections are to be read; 0 for nearly everybody."""
-        due_us = self._due_us.get(caller, 0)
+        due_us = self.due_us.get(caller, 0)
         if due_us == 0:
             return 0
         return min(max(0, due_us - now_us - self._burst_us), self.settings.delay_us_max)

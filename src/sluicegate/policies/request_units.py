@@ -4,7 +4,7 @@ Judges one request by its predicted cost and by what its caller has left. Source
 rate control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are
 `kernels/cost_model.py` and `kernels/token_bucket.py`. The unit of account is the milli-RU.
 
-    predict    from the claimed rows and bytes, and what such requests were (`work_estimates.py`)
+    predict    from the claimed rows and bytes, and what such requests were (`WorkEstimates`)
     charge     prediction * price, from the caller's budget; rejected: QUOTA_SPENT
     settle     to what the request did cost, by the table below
     learn      rows, bytes and time of a success enter the estimate
@@ -53,15 +53,17 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.cost_model import (
     AMOUNT_MAX,
     MILLI,
+    YOUTH,
     CostEstimate,
     Weights,
+    WorkEstimates,
+    WorkKind,
     read_weights,
 )
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Pricing, TokenBudgets
 from sluicegate.policies.settings import check_ranges, within
-from sluicegate.policies.work_estimates import YOUTH, WorkEstimates, WorkKind
 from sluicegate.policies.work_shape import WorkShape, cut_chunks, read_shape, rows_each
 
 OPERATIONS_MAX: Final = 1_000
@@ -179,41 +181,34 @@ class RequestUnitsPermit(BasePermit):
             units.cached += 1
             return units.settings.cached_mru
         is_measured = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
-        if outcome is Outcome.IGNORE:
-            base_mru = weights.cost_mru(0, 0, 0.0)
-            if measured is None or not is_measured:
-                return base_mru if base_mru < self.predicted_mru else self.predicted_mru
-            cost_mru = self._found_mru(measured, self._charged_us(measured.service_us))
-            return cost_mru if cost_mru > base_mru else base_mru
-        if measured is None or (outcome is Outcome.DROPPED and not is_measured):
-            return self.predicted_mru
-        if outcome is Outcome.DROPPED:
-            return self._found_mru(measured, self._charged_us(measured.service_us))
-        estimate = units.learn(
-            self._kind, self._rows, self._size_bytes, measured, is_measured, now_us
-        )
+        base_mru = weights.cost_mru(0, 0, 0.0) if outcome is Outcome.IGNORE else 0
+        if measured is None or not (is_measured or outcome is Outcome.SUCCESS):
+            return base_mru if 0 < base_mru < self.predicted_mru else self.predicted_mru
+        estimate = None
+        if outcome is Outcome.SUCCESS:
+            estimate = units.learn(
+                self._kind, self._rows, self._size_bytes, measured, is_measured, now_us
+            )
         if estimate is not None and measured.service_us > 0:
             charged_us = estimate.time(measured.service_us, now_us)
         else:
             charged_us = self._charged_us(measured.service_us)
-        cost_mru = self._found_mru(measured, charged_us)
-        units.learned_predicted_mru += self.predicted_mru
-        units.learned_actual_mru += cost_mru
-        return cost_mru
+        rows, size_bytes = measured.rows, measured.size_bytes
+        if not is_measured:  # only the time was
+            rows, size_bytes = self._rows, self._size_bytes
+        cost_mru = weights.cost_mru(
+            rows if rows > 0 else 0, size_bytes if size_bytes > 0 else 0, charged_us / 1_000.0
+        )
+        if outcome is Outcome.SUCCESS:
+            units.learned_predicted_mru += self.predicted_mru
+            units.learned_actual_mru += cost_mru
+        return cost_mru if cost_mru > base_mru else base_mru
 
     def _charged_us(self, service_us: int) -> float:
         estimate = self._estimate
         if service_us <= 0:
             return self._units.usual_us(estimate)
         return float(service_us) if estimate is None else estimate.charged_us(service_us)
-
-    def _found_mru(self, measured: Measured, charged_us: float) -> int:
-        rows, size_bytes = measured.rows, measured.size_bytes
-        if rows <= 0 and size_bytes <= 0:  # only the time was measured
-            rows, size_bytes = self._rows, self._size_bytes
-        return self._weights.cost_mru(
-            rows if rows > 0 else 0, size_bytes if size_bytes > 0 else 0, charged_us / 1_000.0
-        )
 
 
 @final

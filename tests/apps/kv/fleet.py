@@ -109,7 +109,7 @@ class Dispatcher:
 
     async def ask(self, caller: str, mru: int) -> Verdict:
         """As a dispatcher asks: wait if nothing is here, and again if it was refused."""
-        waiting = self.shares.before(caller)
+        waiting = self.shares.before(caller, self.clock.now_us())
         if waiting is not None:
             await waiting
         verdict = self.budget.charge(caller, mru, self.clock.now_us())

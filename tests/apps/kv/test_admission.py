@@ -34,7 +34,7 @@ class _SlowStore:
         self._world = world
         self._us = us
 
-    def before(self, caller: str) -> Awaitable[bool]:
+    def before(self, caller: str, now_us: int) -> Awaitable[bool]:
         return self._bring()
 
     def more(self, caller: str) -> None:

@@ -364,15 +364,13 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_once_the_engine_has_ended()
     asyncio.run(story())
 
 
-def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_empty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_empty() -> None:
     """Of a caller who asks faster than its quota grows: a tenth of a unit each, and no more."""
-    monkeypatch.setattr(KvApp, "_busy", lambda app, shard: 1.0)
 
     async def story() -> None:
         poor = Identity("poor", (), {ANY_TABLE: EVERY_TABLE_GRANT})
         async with dispatcher("--engine", "memory:", "--quota-ru", "150") as app:
+            app.chain.busy_share = 1.0
             await app.dispatcher.write("t", [Write(b"p", b"s", b"v")], CallContext(ANYBODY))
             served = refused = 0
             for _ in range(6_000):  # soon over: counts of hot keys age by the second

@@ -396,7 +396,7 @@ def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> 
         had = 0
         for n in range(3_000):
             one = fleet[0 if n % 10 else 1 + n // 10 % 2]
-            waiting = one.before("big")
+            waiting = one.before("big", clock.now_us())
             if waiting is not None:
                 await waiting
             verdict = one.budget.charge("big", 1_000, clock.now_us())

@@ -34,7 +34,7 @@ class _Blocks:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def before(self, caller: str) -> None:
+    def before(self, caller: str, now_us: int) -> None:
         return None
 
     def more(self, caller: str) -> Awaitable[bool]:

@@ -185,7 +185,7 @@ def test_silent_store_delays_request_by_bounded_wait_then_lends() -> None:
 def test_without_a_keeper_nobody_waits() -> None:
     clock = HandClock()
     shares = Shares(LeasedBudget(LeasedBudgetSettings()), clock, store=MemoryStore(clock.now_us))
-    assert shares.before("a") is None
+    assert shares.before("a", clock.now_us()) is None
     shares.budget.charge("a", RU, clock.now_us())
     assert shares.more("a") is None
 
@@ -200,8 +200,8 @@ def test_who_waits_too_many_is_not_waited_for() -> None:
         )
         one.start()
         await pause_us(1)
-        assert one.shares.before("a") is not None
-        assert one.shares.before("a") is None
+        assert one.shares.before("a", loop.now_us()) is not None
+        assert one.shares.before("a", loop.now_us()) is None
         await one.kill()
         assert one.shares.stats().waiting == 0
 
@@ -226,7 +226,7 @@ def test_a_single_dispatcher_needs_no_store() -> None:
     clock = HandClock()
     budget = LeasedBudget(LeasedBudgetSettings(quota_ru=10))
     shares = Shares(budget, clock)
-    assert shares.before("a") is None
+    assert shares.before("a", clock.now_us()) is None
     now_us = clock.now_us()
     assert sum(budget.charge("a", RU, now_us).allowed for _ in range(20)) == 10
     now_us += EPOCH_US

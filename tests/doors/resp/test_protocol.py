@@ -166,6 +166,20 @@ def test_awaited_replies_count_by_length_of_earlier_ones() -> None:
     run(story())
 
 
+def test_command_that_was_read_and_waits_counts_as_held() -> None:
+    async def story() -> None:
+        door = door_of(connection_commands_max=16)  # one portion a turn
+        talk = Talk(door)
+        talk.protocol.data_received(PING * 16 + command("ECHO", "x" * 100) + PING)
+        assert door.commands == 16
+        assert talk.protocol.held_bytes() == len("ECHO" + "x" * 100) + len(PING)
+        await turns()
+        assert (door.commands, talk.protocol.held_bytes()) == (18, 0)
+        talk.lose()
+
+    run(story())
+
+
 def test_nor_while_those_of_all_connections_do_and_who_is_owed_nothing_may_ask() -> None:
     async def story() -> None:
         service = Slow()

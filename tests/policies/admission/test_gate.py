@@ -27,7 +27,7 @@ class Service:
 
     def __init__(self, loop: VirtualLoop, slots: int = 1, **more: Any) -> None:
         self.loop = loop
-        made = {name: more.pop(name) for name in ("lagging", "size_bytes") if name in more}
+        made = {name: more.pop(name) for name in ("size_bytes",) if name in more}
         self.gate = Gate(GateSettings(slots=slots, **more), **made)
         self.order: list[str] = []
         self.inflight = self.most = 0
@@ -254,11 +254,9 @@ def test_late_loop_starts_a_turn_of_work_at_a_time_by_class() -> None:
     """All have a slot; after a turn's work the loop reads what has arrived, which is CRITICAL."""
 
     async def story(loop: VirtualLoop) -> list[str]:
-        late = True
-        service = Service(loop, 100, lagging=lambda: late)
-        late = False
+        service = Service(loop, 100)
         await service.learn()
-        late = True
+        service.gate.lagging = True
         tasks = [service.begin(f"bulk {number}", criticality=BULK) for number in range(5)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from sluicegate.policies.admission.gate import Gate, GateSettings
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.loop_lag import BEAT_US, CALM_BEATS, LATE_US, LoopLag
 from sluicegate.resilience.server.protection import Protection
@@ -50,7 +51,8 @@ def test_what_expired_in_its_socket_while_the_loop_was_blocked_is_never_begun() 
 
 def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_after_it() -> None:
     async def story(loop: VirtualLoop) -> list[int]:
-        lag = LoopLag(loop)
+        gate = Gate(GateSettings())
+        lag = LoopLag(loop, gate)
         found = [lag.waited_us(loop.now_us())]
         await pause_us(20 * BEAT_US)
         found.append(lag.waited_us(loop.now_us()))
@@ -68,17 +70,18 @@ def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_aft
 
 def test_loop_is_late_until_on_time_for_some_beats() -> None:
     async def story(loop: VirtualLoop) -> list[bool]:
-        lag = LoopLag(loop)
+        gate = Gate(GateSettings())
+        lag = LoopLag(loop, gate)
         lag.waited_us(loop.now_us())
-        found = [lag.late]
+        found = [gate.lagging]
         for late_us in (LATE_US // 2, LATE_US + 2 * BEAT_US):
             loop._leaping.at_us += late_us
             await pause_us(2 * BEAT_US)
-            found.append(lag.late)
+            found.append(gate.lagging)
         await pause_us((CALM_BEATS - 5) * BEAT_US)
-        found.append(lag.late)
+        found.append(gate.lagging)
         await pause_us(5 * BEAT_US)
-        return [*found, lag.late]
+        return [*found, gate.lagging]
 
     assert run(story) == [False, False, True, True, False]
 
@@ -100,7 +103,7 @@ def test_time_that_a_door_has_counted_from_the_socket_is_not_counted_twice() -> 
 
 
 def test_a_protection_that_outlives_its_loop_measures_the_next_one_anew() -> None:
-    lag = LoopLag(SystemClock())
+    lag = LoopLag(SystemClock(), Gate(GateSettings()))
 
     async def ask(now_us: int) -> int:
         return lag.waited_us(now_us)

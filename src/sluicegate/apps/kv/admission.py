@@ -20,7 +20,7 @@ from sluicegate.apps.kv.loop_lateness import LoopLateness
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext
@@ -41,7 +41,7 @@ _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 class Supply(Protocol):
     """Where more of a quota may come from; `shares.Shares` is one."""
 
-    def before(self, caller: str) -> Awaitable[bool] | None:
+    def before(self, caller: str, now_us: int) -> Awaitable[bool] | None:
         """What to wait for before a request is judged; None, mostly, is nothing."""
 
     def more(self, caller: str) -> Awaitable[bool] | None:
@@ -134,10 +134,11 @@ class Admission:
         deadline_us, default_us = call.deadline_us, self._chain.deadline_us
         if deadline_us is None and default_us:
             deadline_us = (call.arrived_us or self._clock.now_us()) + default_us
+        claim = call.criticality if self._chain.classed else None
         return Request(
             key,
             caller=call.identity.name,
-            criticality=self._class_of(call),
+            criticality=DEFAULT_CRITICALITY if claim is None else claim,
             arrived_us=call.arrived_us,
             deadline_us=deadline_us,
             operation=operation,
@@ -146,22 +147,33 @@ class Admission:
             attributes=attributes,
         )
 
-    def _class_of(self, call: CallContext) -> Criticality:
-        """The class that a call claims, else that of its caller."""
-        claim = call.criticality
-        if claim is None:
-            claim = call.identity.criticality
-        return DEFAULT_CRITICALITY if claim is None or not self._chain.classed else claim
+    def load(self, shard: str) -> float:
+        """Return how busy a shard is: 1 if requests wait for it, or the engine does not answer.
 
-    def prompt(self, request: Request, now_us: int) -> bool:
-        """Whether nothing has to be waited for."""
+        An engine in this process is as busy as the event loop, at least.
+        """
+        watch, chain = self._watch, self._chain
+        if watch is not None and watch.down:
+            return 1.0
+        gate, pool = chain.gate, chain.pool
+        if pool is not None:
+            limit, inflight, queued = pool.slots, pool.inflight, pool.queued
+        else:
+            resource = None if gate is None else gate.resources.get(shard)
+            if resource is None:
+                return chain.busy_share
+            limit, inflight, queued = resource.limit, resource.inflight, resource.queue.waiting
+        if queued or inflight >= limit:
+            return 1.0
+        return max(inflight / limit, chain.busy_share)
+
+    def at_once(self, request: Request, now_us: int) -> StackPermit | None:
+        """Return a permit; None if the request has to wait, or it may pay; raises `Refused`."""
         supply = self._supply
-        if supply is not None and supply.before(request.caller) is not None:
-            return False
-        return self._stack.ready(request, now_us)
-
-    def now(self, request: Request, now_us: int) -> StackPermit | None:
-        """The permit of one that is `prompt`; None if it may pay to wait; raises `Refused`."""
+        if supply is not None and supply.before(request.caller, now_us) is not None:
+            return None
+        if not self._stack.ready(request, now_us):
+            return None
         verdict = self._stack.admit_now(request, now_us)
         if isinstance(verdict, StackPermit):
             return verdict
@@ -174,7 +186,7 @@ class Admission:
         """The permit, after whatever has to be waited for; raises `Refused`."""
         supply = self._supply
         if supply is not None:
-            coming = supply.before(request.caller)
+            coming = supply.before(request.caller, self._clock.now_us())
             if coming is not None:
                 await self._pause(request, coming)
         verdict = await self._stack.admit(request, self._clock)
@@ -309,7 +321,8 @@ class Admission:
             if self._more(refusal, caller) is None:
                 if memory is not None:
                     memory.refuse(key)
-                member = asked.criticality if isinstance(asked, Request) else self._class_of(asked)
+                claim = asked.criticality if chain.classed else None
+                member = DEFAULT_CRITICALITY if claim is None else claim
                 chain.usage.refuse_cached(caller, member, refusal)
                 if self._refusals is not None:
                     self._refusals.record_cached(caller, member, refusal, now_us)

@@ -106,7 +106,6 @@ class KvApp(App[KvSettings]):
     """One worker of `sluicegate kv`."""
 
     name: ClassVar[str] = "kv"
-    _busy_share: float = 0.0  # of the event loop: an engine in this process is as busy
 
     def __init__(self, settings: KvSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
@@ -186,7 +185,7 @@ class KvApp(App[KvSettings]):
                 self.chance,
                 self.chain.requeue,
                 self.admission.refuse_shared,
-                self._busy,
+                self.admission.load,
             )
         self.dispatcher = Dispatcher(
             self.admission,
@@ -488,13 +487,13 @@ class KvApp(App[KvSettings]):
     def _loop_lag(self, late_us: int) -> None:
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
-        self.chain.lag_us = late_us
+        self.chain.set_lag(late_us)
         now_us = self.clock.now_us()
         self.lateness.record(late_us, now_us)
         passed_us = now_us - self._times_us
         if passed_us >= _LOOK_US:
             times = thread_times()
-            self._busy_share = busy_share(self._times, times, passed_us)
+            self.chain.busy_share = busy_share(self._times, times, passed_us)
             self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
@@ -518,12 +517,6 @@ class KvApp(App[KvSettings]):
             was = before.get(name)
             if was is None or was.overlay != view.overlay or was.epoch != view.epoch:
                 self.hot.replace_table(name)
-
-    def _busy(self, shard: str) -> float:
-        """The load of a shard as hot keys see it: 1 if requests are queued or the engine fails."""
-        if self.engine_watch.down:
-            return 1.0
-        return max(self.chain.load(shard), self._busy_share)
 
     def _classes(self) -> list[ClassUse]:
         """What became of each class since the start."""

@@ -82,6 +82,7 @@ class PolicyChain:
         self.usage = usage
         self.deadline_us = 1_000 * settings.deadline_ms  # of requests that name none; 0: none
         self.lag_us = 0  # how late the event loop was last seen
+        self.busy_share = 0.0  # of the event loop
         self.clamp = CriticalityClamp(CriticalitySettings())
         self.gate: Gate | None = None
         self.pool: QueuePool | None = None
@@ -96,7 +97,6 @@ class PolicyChain:
                     bytes_max=settings.queue_bytes,
                 ),
                 size_bytes=size_bytes,
-                lagging=self._is_lagging,
             )
         elif settings.policy == "mussel":
             pool = MusselSettings(
@@ -155,6 +155,12 @@ class PolicyChain:
         """Apply the live settings."""
         self.deadline_us = 1_000 * settings.deadline_ms
 
+    def set_lag(self, lag_us: int) -> None:
+        """Set how late the event loop is."""
+        self.lag_us = lag_us
+        if self.gate is not None:
+            self.gate.lagging = lag_us >= LAGGING_US
+
     @property
     def prices_milli(self) -> tuple[int, ...]:
         """The price of a request unit for each class, in thousandths; empty: there are none."""
@@ -175,17 +181,6 @@ class PolicyChain:
             return self.pool.slots, "set"
         return limit_of(self.gate, shard)
 
-    def load(self, shard: str) -> float:
-        """Return how much of the limit of a shard is in use; 1 if requests wait for it."""
-        if self.gate is None:
-            pool = self.pool
-            assert pool is not None
-            return 1.0 if pool.queued else pool.inflight / pool.slots
-        resource = self.gate.resources.get(shard)
-        if resource is None:
-            return 0.0
-        return 1.0 if resource.contended else resource.inflight / resource.limit
-
     def requeue(self, request: Request, now_us: int) -> bool:
         """Move a waiting request to the class that it has now; False if it does not wait."""
         return self.gate is not None and self.gate.requeue(request, now_us)
@@ -200,9 +195,6 @@ class PolicyChain:
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""
         self.clamp.replace(highest)
-
-    def _is_lagging(self) -> bool:
-        return self.lag_us >= LAGGING_US
 
 
 def _plain_wait_us(queued: int, now_us: int) -> int:

@@ -26,11 +26,10 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.cost_model import EstimateRow, Weights
+from sluicegate.kernels.cost_model import EstimateRow, Weights, WorkRow
 from sluicegate.kernels.key_span import KeySpanRow
 from sluicegate.policies.request_units import RequestUnits
 from sluicegate.policies.settings import check_ranges
-from sluicegate.policies.work_estimates import WorkRow
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 
 VERSION: Final = 2

@@ -17,7 +17,6 @@ from typing import Final, final
 from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.chain import PolicyChain
 from sluicegate.apps.kv.key_spans import KeySpans
-from sluicegate.apps.kv.names import check_key, check_table, check_value
 from sluicegate.apps.kv.operations.get import Gets
 from sluicegate.apps.kv.operations.multi_get import MultiGets
 from sluicegate.apps.kv.operations.scan import Scans
@@ -42,6 +41,8 @@ from sluicegate.contracts.key_values import (
     Write,
     WriteCondition,
     WriteIfResult,
+    check_key,
+    check_table,
 )
 
 PLACES_MAX: Final = 1_000  # of a multi-get
@@ -191,7 +192,7 @@ class Dispatcher:
         size = 0
         for partition, sort, value, ttl_us in writes:
             check_key(partition, sort)
-            check_value(value, self._value_bytes_max)
+            _check_value(value, self._value_bytes_max)
             if ttl_us < 0:
                 raise BadValue("ttl_us", ttl_us, "give microseconds above 0, or 0 for ever")
             size += len(partition) + len(sort) + (0 if value is None else len(value))
@@ -205,3 +206,10 @@ def _check_span(span: KeyRange) -> None:
         raise BadValue("rows_max", span.rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
     if not 0 < span.bytes_max <= SPAN_BYTES_MAX:
         raise BadValue("bytes_max", span.bytes_max, f"give from 1 to {SPAN_BYTES_MAX:,}")
+
+
+def _check_value(value: bytes | None, bytes_max: int) -> None:
+    """A value within the bound of the settings."""
+    if value is not None and len(value) > bytes_max:
+        size = f"{len(value):,} bytes"
+        raise BadValue("value", size, f"give at most {bytes_max:,} (--value-bytes-max)")

@@ -93,12 +93,12 @@ class GroupLeases:
 
     # As a supply.
 
-    def before(self, caller: str) -> Awaitable[bool] | None:
+    def before(self, caller: str, now_us: int) -> Awaitable[bool] | None:
         """Before a request is judged: what to wait for; None, mostly, is nothing."""
         if self._leases is None or caller == KEEPER:
             return None
         for account in self._accounts(caller):
-            coming = self._shares.before(account)
+            coming = self._shares.before(account, now_us)
             if coming is not None:
                 return coming
         return None

@@ -129,9 +129,9 @@ class Shares:
 
     # What a request asks.
 
-    def before(self, caller: str) -> Awaitable[bool] | None:
+    def before(self, caller: str, now_us: int) -> Awaitable[bool] | None:
         """Before a request is judged: what to wait for; None, mostly, is nothing."""
-        if self._loop is None or not self.budget.empty(caller, self._clock.now_us()):
+        if self._loop is None or not self.budget.empty(caller, now_us):
             return None
         return self._wait(caller)
 

@@ -98,17 +98,26 @@ class CallerUsage(BaseEndObserver):
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """It was done, or was lost on the way."""
-        account = self._account(request.caller)
+        account = self._accounts.get(request.caller)
+        if account is None:
+            account = self._account(request.caller)
         account.admitted += 1
         account.mru += request.cost_mru
         totals = self._engine.get(request.operation)
         if totals is None:  # there are few operations, all of them ours
             totals = self._engine[request.operation] = EngineTotals()
         if outcome is Outcome.SUCCESS:
+            service_us = 0 if request.measured is None else request.measured.service_us
             totals.done += 1
-            if request.measured is not None:
-                totals.service_us += request.measured.service_us
-            self._record_took(request, now_us)
+            totals.service_us += service_us
+            # If its arrival is unknown, it took as long as the engine was at it.
+            took_us = now_us - request.arrived_us if request.arrived_us else service_us
+            of = (request.operation, request.criticality)
+            counts = self._took.get(of)
+            if counts is None:
+                counts = self._took[of] = LatencyCounts()
+            counts.counts[bisect_left(TOOK_US_BOUNDS, took_us)] += 1
+            counts.total_us += took_us
         else:
             totals.failed += 1
 
@@ -142,18 +151,6 @@ class CallerUsage(BaseEndObserver):
             of: Histogram(TOOK_US_BOUNDS, tuple(counts.counts), counts.total_us)
             for of, counts in self._took.items()
         }
-
-    def _record_took(self, request: Request, now_us: int) -> None:
-        """From its arrival, or if that is unknown for as long as the engine was at it."""
-        took_us = now_us - request.arrived_us
-        if not request.arrived_us:
-            took_us = 0 if request.measured is None else request.measured.service_us
-        of = (request.operation, request.criticality)
-        counts = self._took.get(of)
-        if counts is None:
-            counts = self._took[of] = LatencyCounts()
-        counts.counts[bisect_left(TOOK_US_BOUNDS, took_us)] += 1
-        counts.total_us += took_us
 
     def _count_refusal(self, member: Criticality, decision: Decision) -> None:
         reason = "" if decision.reason is None else decision.reason.name

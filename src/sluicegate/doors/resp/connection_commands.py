@@ -1,25 +1,23 @@
-"""Connection commands: the rows that every table has, and how a command is found and run.
+"""Connection commands: the rows that every table has.
 
 Every Redis client sends some of these before anything else; the replies are Redis's, as far as they
-mean anything here. `run` never raises: whatever happens to a command becomes its reply.
+mean anything here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from sluicegate.doors.resp.errors import (
-    NOAUTH,
     NOPROTO,
     NOT_INTEGER,
     SYNTAX,
     WRONGPASS,
-    unknown_command,
     unknown_subcommand,
     wrong_arity,
 )
-from sluicegate.doors.resp.session import ANYBODY, Command, Reply, Session
+from sluicegate.doors.resp.session import ANYBODY, Command, Session
 from sluicegate.wire.resp import OK, SimpleString, encode_reply, error_line, whole_number
 from sluicegate.wire.text import text_of
 
@@ -303,35 +301,3 @@ CONNECTION: Final = (
     Command("RESET", 1, 1, True, reset, "The connection as it was at first"),
     Command("SELECT", 2, 2, False, select, "The database: there is only 0"),
 )
-
-
-def run(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
-    """The reply to a command, at once or later."""
-    state = session.state
-    table = state.table
-    row = table.by_spelling.get(parts[0])
-    if row is None:
-        row = table.by_name.get(parts[0].upper())
-        if row is None:
-            return NOAUTH if session.identity is None else _refuse(session, unknown_command(parts))
-    if session.identity is None and not row.open:
-        return NOAUTH
-    size = len(parts)
-    if size < row.least or (size > row.most and row.most > 0):
-        return _refuse(session, wrong_arity(row.name))
-    session.last = row.name
-    session.commands += 1
-    state.commands += 1
-    try:
-        if session.transaction is not None and table.enqueue is not None:
-            return table.enqueue(session, row, parts)
-        return row.run(session, parts)
-    except Exception as error:
-        return session.refuse(error)
-
-
-def _refuse(session: Session, reply: bytes) -> bytes:
-    """Return the error reply to what is no command; no open transaction outlives it."""
-    if session.transaction is not None:
-        session.transaction.aborted = True
-    return reply

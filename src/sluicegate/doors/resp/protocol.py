@@ -25,8 +25,7 @@ from typing import Any, Final, cast, final
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.resp.connection_commands import run
-from sluicegate.doors.resp.errors import reply_to_error
+from sluicegate.doors.resp.errors import NOAUTH, reply_to_error, unknown_command, wrong_arity
 from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import Command, CommandTable, Reply, RespState, Session
@@ -169,14 +168,14 @@ class RespProtocol:
 
     def data_received(self, data: bytes) -> None:
         """More of it."""
-        clock = self._clock
-        if clock is not None and not (self._held_up() and self._has_backlog()):
+        clock, held_up = self._clock, self._paused or self._share.waiting
+        if clock is not None and not (held_up and self._has_backlog()):
             arrived_us = clock.now_us() - self._turns.lag_us()
             self._session.arrived_us = self._session.ready_us = arrived_us
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
-        if self._held_up():
+        if held_up:
             if self._reader.unread > self._session.state.settings.unread_bytes_max:
                 self._end(_TOO_MUCH)
             elif not self._paused:  # most who wait send nothing meanwhile, and never come here
@@ -212,7 +211,8 @@ class RespProtocol:
         self._client_stalled = False
         if self._pending and self._pending[0].pieces is not None:
             self._flush_soon()
-        self._resume()
+        if self._paused:
+            self._resume()
 
     # What the listener calls.
 
@@ -222,7 +222,11 @@ class RespProtocol:
 
     def held_bytes(self) -> int:
         """Return the bytes of commands that have not run, and of replies that wait."""
-        return self._reader.held_bytes + self._pending_bytes
+        held_bytes = self._reader.held_bytes + self._pending_bytes
+        if self._blocked_command is not None:
+            for part in self._blocked_command:
+                held_bytes += len(part)
+        return held_bytes
 
     def drain(self) -> None:
         """Take nothing more, answer what was taken, close."""
@@ -274,20 +278,46 @@ class RespProtocol:
 
     def _run(self) -> None:
         """Run all whole commands, as far as there is room for their replies."""
-        out = self._out
-        size = 0
         self._share.begin()
         self._left = 0
-        session, line = self._session, self._pending
+        session = self._session
         ran = session.commands
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
-        while not (self._ended or self._client_stalled or self._full()):
-            if self._left <= 0 and not self._enter():
-                break
-            reply = self._next()
-            if reply is None:
-                break
+        self._run_commands()
+        if self._out:
+            self._flush_soon()
+        self._answered += session.commands - ran
+        self._keep_pace()
+        if not self._ended:
+            self._pace_reading()
+            if self._eof and not self._held_up():
+                self._ended = True
+        if self._ended:
+            self._close_if_done()
+
+    def _run_commands(self) -> None:
+        """Read and run commands, and put their replies into their order."""
+        session, line, order = self._session, self._pending, self._order
+        size = 0
+        while not (self._ended or self._client_stalled or (line and self._full())):
+            reply: bytes | Awaitable[Reply]
+            parts = self._blocked_command
+            try:
+                if parts is None:
+                    parts = self._reader.gets()
+                    if parts is None:
+                        return
+            except WireError as error:
+                reply = self._reply_to_error(error)
+            else:
+                self._blocked_command = parts
+                if self._left <= 0 and not self._enter():
+                    return
+                if line and order is not None and not order.may_run(parts):
+                    return
+                self._blocked_command = None
+                reply = self._reply_to(parts)
             if not isinstance(reply, bytes):
                 self._await_reply(reply)
                 continue
@@ -299,21 +329,12 @@ class RespProtocol:
                 line.append(_PendingReply(reply))
                 self._count_pending(len(reply))
                 continue
-            out.append(reply)
+            self._out.append(reply)
             self._left -= len(reply) >> _REPLY_SHIFT
             size += len(reply)
             if size >= self._turn_bytes:
-                self._write(out)
-                out, size = self._out, 0
-        if out:
-            self._flush_soon()
-        self._answered += session.commands - ran
-        self._keep_pace()
-        if not self._ended:
-            self._pace_reading()
-            if self._eof and not self._held_up():
-                self._ended = True
-        self._close_if_done()
+                self._write(self._out)
+                size = 0
 
     def _keep_pace(self) -> None:
         """Put the connection off if its caller is far over its quota."""
@@ -323,7 +344,7 @@ class RespProtocol:
         if pace is None or clock is None or identity is None:
             return
         refused, caller = session.refused, identity.name
-        if refused == 0 and not pace.has(caller):
+        if refused == 0 and caller not in pace.due_us:
             return
         session.refused = 0
         now_us = clock.now_us()
@@ -339,41 +360,52 @@ class RespProtocol:
             self._rests = True
             self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
-    def _next(self) -> bytes | Awaitable[Reply] | None:
-        """Return the reply to the next command; None if none is whole, or it may not run yet."""
+    def _reply_to(self, parts: list[bytes]) -> bytes | Awaitable[Reply]:
+        """Run a command; return its reply, now or later. An error becomes the reply."""
+        size = len(parts)
+        self._left -= 1 + (size >> _PARTS_SHIFT)
+        session, state = self._session, self._session.state
+        table = state.table
+        row = table.by_spelling.get(parts[0]) or table.find(parts[0])
+        if session.identity is None and (row is None or not row.open):
+            return NOAUTH
+        if row is None:
+            return self._refuse(unknown_command(parts))
+        if size < row.least or (size > row.most and row.most > 0):
+            return self._refuse(wrong_arity(row.name))
+        session.last = row.name
+        session.commands += 1
+        state.commands += 1
         try:
-            parts = self._reader.gets() if self._blocked_command is None else self._blocked_command
-        except OversizedCommand as error:
-            if self._session.transaction is not None:
-                self._session.transaction.aborted = True
-            return error_line(f"ERR {error}")
-        except WireError as error:
-            self._ended = True
-            return error_line(f"ERR {error}")
-        if parts is None:
-            return None
-        self._left -= 1 + (len(parts) >> _PARTS_SHIFT)
-        order = self._order
-        if order is None:
-            return self._bound(run(self._session, parts))
-        if self._pending and not order.may_run(parts):
-            self._blocked_command = parts
-            return None
-        self._blocked_command = None
-        reply = run(self._session, parts)
+            if session.transaction is not None and table.enqueue is not None:
+                reply = table.enqueue(session, row, parts)
+            else:
+                reply = row.run(session, parts)
+        except Exception as error:
+            return session.refuse(error)
         if not isinstance(reply, bytes):
-            order.note(parts)
-        return self._bound(reply)
-
-    def _bound(self, reply: bytes | Awaitable[Reply]) -> bytes | Awaitable[Reply]:
-        if isinstance(reply, bytes) and len(reply) > self._reply_bytes_max:
+            if self._order is not None:
+                self._order.note(parts)
+        elif len(reply) > self._reply_bytes_max:
             return _TOO_LONG
+        return reply
+
+    def _reply_to_error(self, error: WireError) -> bytes:
+        """Return the reply to a command that is too large, or to bytes that are not RESP."""
+        reply = error_line(f"ERR {error}")
+        if isinstance(error, OversizedCommand):
+            return self._refuse(reply)
+        self._ended = True
+        return reply
+
+    def _refuse(self, reply: bytes) -> bytes:
+        """Return the error reply to an invalid command, and abort an open transaction."""
+        if self._session.transaction is not None:
+            self._session.transaction.aborted = True
         return reply
 
     def _enter(self) -> bool:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""
-        if not self._has_backlog():
-            return False
         session = self._session
         identity, share = session.identity, self._share
         if share.enter_or_wait(
@@ -468,15 +500,17 @@ class RespProtocol:
             self._count_pending(-reply.size)
             out += pieces
             size += reply.size
+            if not line and self._order is not None:
+                self._order.clear()
             if size >= self._turn_bytes:
                 self._write(out)
                 out, size = self._out, 0
         if out:
             self._write(out)
-        if not line and self._order is not None:
-            self._order.clear()
-        self._close_if_done()
-        self._resume()
+        if self._ended:
+            self._close_if_done()
+        if self._paused:
+            self._resume()
 
     def _write(self, out: list[bytes]) -> None:
         self._out = []  # first: the transport may say at once that the client does not read
@@ -493,13 +527,10 @@ class RespProtocol:
 
     def _full(self) -> bool:
         """Whether no more replies may be pending; a client with none may always send a command."""
-        line = self._pending
-        if not line:
-            return False
         state = self._session.state
         settings = state.settings
         return (
-            len(line) >= self._pending_max
+            len(self._pending) >= self._pending_max
             or self._pending_bytes + len(self._owed) * self._reply_bytes
             >= settings.replies_bytes_max
             or state.pending_bytes >= settings.door_bytes_max
@@ -507,7 +538,7 @@ class RespProtocol:
 
     def _resume(self) -> None:
         """Run what was left while there was no room."""
-        if self._paused and not self._ended and not self._share.waiting:
+        if not self._ended and not self._share.waiting:
             self._note_ready()
             self._run()
 
@@ -531,7 +562,7 @@ class RespProtocol:
             share.waiting
             or self._client_stalled
             or self._blocked_command is not None
-            or self._full()
+            or (bool(self._pending) and self._full())
         )
         if full and not self._paused:
             self._pause()
@@ -565,7 +596,8 @@ class RespProtocol:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._ended and not self._out and not self._pending and not self._dead:
+        """Close a connection that has ended, once nothing is owed."""
+        if not self._out and not self._pending and not self._dead:
             self._transport.close()
 
 

@@ -41,6 +41,7 @@ from sluicegate.lab.scenario import (
     PlotSpec,
     Scenario,
 )
+from sluicegate.policies.budgets import CHARGED
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.testing import START_US
 
@@ -49,7 +50,6 @@ ROWS_MAX: Final = 300
 WINDOW: Final = 500  # requests
 SHOWN_EVERY: Final = 50
 NEAR: Final = 1.1
-FREE: Final = Verdict(True, 1, 0, 0)
 LIAR: Final = "liar"
 ENDLESS_MRU: Final = 1 << 50
 
@@ -109,7 +109,7 @@ class CountingBudget:
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Charge before the work."""
         self.mru += mru
-        return FREE
+        return CHARGED
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Correct the charge after the work."""

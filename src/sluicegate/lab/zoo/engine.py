@@ -120,7 +120,7 @@ class _Fleet:
         lateness = LoopLateness()
 
         def report(late_us: int) -> None:
-            chain.lag_us = late_us
+            chain.set_lag(late_us)
             lateness.record(late_us, self._world.clock.now_us())
 
         self._world.spawn(measure_lag(report), "loop lag")

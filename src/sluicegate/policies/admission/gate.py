@@ -11,7 +11,7 @@
 The limit is the number of slots where it is known, and found where it is not
 (`kernels/found_limit.py`). The time that work takes is that of its resource, without this queue.
 
-A gate belongs to one event loop. `lagging` says that the loop itself is the bottleneck: then units
+A gate belongs to one event loop. Set `lagging` while the loop itself is the bottleneck: then units
 start a few at a time, in the order of the queue, after the loop has read what has arrived.
 
 Cost: an arrival that finds a slot costs a few additions and one permit; one that waits costs a
@@ -110,9 +110,9 @@ class GatePermit(BasePermit):
         request: Request,
         now_us: int,
         unit: GateWaiter | None,
-        window: int,
     ) -> None:
         self._gate = gate
+        self.window = resource.start(request, now_us)
         self._inflight = resource.inflight
         self.hung_up = False
         self.is_open = True
@@ -120,7 +120,6 @@ class GatePermit(BasePermit):
         self.request = request
         self.sent_us = now_us
         self.unit = unit
-        self.window = window
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """Give the slot to the next unit."""
@@ -140,7 +139,6 @@ class Gate(BasePromptPolicy):
         "_due_us",
         "_full",
         "_hung_up",
-        "_lagging",
         "_late",
         "_late_us",
         "_resource_of",
@@ -151,6 +149,7 @@ class Gate(BasePromptPolicy):
         "_turn",
         "_waited",
         "_worked_us",
+        "lagging",
         "members",
         "queued",
         "queued_bytes",
@@ -164,7 +163,6 @@ class Gate(BasePromptPolicy):
         *,
         size_bytes: Callable[[Request], int] | None = None,
         resource_of: Callable[[Request], str] | None = None,
-        lagging: Callable[[], bool] | None = None,
     ) -> None:
         """A request waits for `resource_of` it, else for its shard, and holds `size_bytes`."""
         self.settings = settings
@@ -172,7 +170,7 @@ class Gate(BasePromptPolicy):
         self.members = settings.members
         self._size_bytes = size_bytes
         self._resource_of = resource_of
-        self._lagging = lagging
+        self.lagging = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_us = 0
         self._turn = False  # one start for each turn of the loop is scheduled
@@ -185,7 +183,8 @@ class Gate(BasePromptPolicy):
     def resource(self, request: Request) -> Resource:
         """Return the resource that a request needs."""
         name = request.shard if self._resource_of is None else self._resource_of(request)
-        return self.resource_named(name)
+        found = self.resources.get(name)
+        return self.resource_named(name) if found is None else found
 
     def resource_named(self, name: str) -> Resource:
         """Return a resource; it is new if nobody has needed it yet."""
@@ -198,7 +197,7 @@ class Gate(BasePromptPolicy):
 
     def ready(self, request: Request, now_us: int) -> bool:
         """Whether the request would be decided at once."""
-        if self._turn or (self._lagging is not None and self._lagging()):
+        if self._turn or self.lagging:
             return False
         resource = self.resource(request)
         return resource.inflight < resource.limit and not resource.queue.waiting
@@ -210,7 +209,8 @@ class Gate(BasePromptPolicy):
             request, resource.least_us(request, now_us), now_us
         ):
             return self._refusal(DEADLINE)
-        return self._start(resource, request, now_us, None)
+        self._admitted += 1
+        return GatePermit(self, resource, request, now_us, None)
 
     def admit_or_refuse(self, request: Request, now_us: int) -> GatePermit | Decision:
         """Decide without a queue, for callers that cannot wait; a few slots are for CRITICAL."""
@@ -257,13 +257,13 @@ class Gate(BasePromptPolicy):
     ) -> None:
         """A permit has ended; called by the permit."""
         resource, request = permit.resource, permit.request
-        resource.end()
+        sent_us = permit.sent_us
+        took_us, late = -1, False
         if spent and (outcome is not Outcome.IGNORE or permit.hung_up):
             measured = request.measured
-            sent_us = permit.sent_us
-            took_us = now_us - sent_us
-            if measured is not None and measured.service_us > 0:
-                took_us = measured.service_us
+            took_us = 0 if measured is None else measured.service_us
+            if took_us <= 0:
+                took_us = max(now_us - sent_us, 0)
             deadline_us = request.deadline_us
             late = deadline_us is not None and now_us > deadline_us
             self._worked_us += took_us
@@ -271,12 +271,10 @@ class Gate(BasePromptPolicy):
                 self._late += 1
                 self._late_us += took_us
             late = late or permit.hung_up or outcome is Outcome.DROPPED
-            if resource.record(request, sent_us, permit.window, inflight, took_us, now_us, late):
-                self._expect(resource, request.operation, now_us)
             if permit.unit is not None:
                 resource.queue.settle(permit.unit, took_us)
-        else:
-            resource.forget(permit.window, now_us)
+        if resource.end(request, sent_us, permit.window, inflight, took_us, now_us, late):
+            self._expect(resource, request.operation, now_us)
         if resource.queue.waiting and not self._turn:
             self._serve(resource, now_us)
 
@@ -356,13 +354,6 @@ class Gate(BasePromptPolicy):
         self._too_late += 1
         return True
 
-    def _start(
-        self, resource: Resource, request: Request, now_us: int, unit: GateWaiter | None
-    ) -> GatePermit:
-        window = resource.start(rank_of(request) if unit is None else unit.rank, now_us)
-        self._admitted += 1
-        return GatePermit(self, resource, request, now_us, unit, window)
-
     def _serve(self, resource: Resource, now_us: int) -> None:
         """Start the units that have a slot now."""
         self._expire(resource, now_us)
@@ -378,8 +369,9 @@ class Gate(BasePromptPolicy):
         self._forget(unit)
         if unit.future.done():  # cancelled, and its task has not run yet
             return False
+        self._admitted += 1
         self._waited += 1
-        unit.future.set_result(self._start(unit.resource, unit.request, now_us, unit))
+        unit.future.set_result(GatePermit(self, unit.resource, unit.request, now_us, unit))
         return True
 
     def _expire(self, resource: Resource, now_us: int) -> None:
@@ -480,11 +472,10 @@ class Gate(BasePromptPolicy):
     def _take_turn(self, clock: Clock) -> None:
         """Start as much work as a turn of the loop may have; if it is late no more."""
         now_us = clock.now_us()
-        lagging = self._lagging is not None and self._lagging()
         left_us = float(TURN_US)
         for resource in self.resources.values():
             self._expire(resource, now_us)
-            while left_us > 0 or not lagging:
+            while left_us > 0 or not self.lagging:
                 unit = resource.next(now_us)
                 if unit is None:
                     break

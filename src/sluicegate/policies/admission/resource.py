@@ -14,7 +14,8 @@ from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
 from sluicegate.kernels.service_times import SAMPLES_MIN, ServiceTimes
 
-RANKS: Final = 2 * len(Criticality)  # of each class, first what is within its quota
+CLASSES: Final = len(Criticality)
+RANKS: Final = 2 * CLASSES  # of each class, first what is within its quota
 OPERATIONS_MAX: Final = 256
 OTHERS: Final = "(others)"
 _NEVER_US: Final = -(1 << 62)
@@ -53,7 +54,7 @@ class Resource:
         self.mean_us = 0.0  # of all its work
         self.queue = FairQueue(RANKS)
         self.times: dict[str, ServiceTimes] = {}
-        self.served_us = [_NEVER_US] * RANKS  # when a unit of each rank last started
+        self.served_us = [_NEVER_US] * CLASSES  # when a unit of each class last started
 
     @property
     def parallel(self) -> float:
@@ -70,15 +71,6 @@ class Resource:
         """Whether a unit that arrives now has to wait."""
         return self.queue.waiting > 0 or self.inflight >= self.limit
 
-    def times_of(self, operation: str) -> ServiceTimes:
-        """Return the times of an operation; once there are many, the others share a record."""
-        times = self.times.get(operation)
-        if times is None:
-            if len(self.times) >= OPERATIONS_MAX:
-                operation = OTHERS
-            times = self.times.setdefault(operation, ServiceTimes())
-        return times
-
     def need_us(self, request: Request) -> int:
         """Return how long this request is expected to take; 0 if nothing is known."""
         times = self.times.get(request.operation)
@@ -94,8 +86,8 @@ class Resource:
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
         served_us = self.served_us
-        for rank in range(2 * request.criticality + 2, RANKS):
-            if served_us[rank] >= since_us:
+        for class_ in range(request.criticality + 1, CLASSES):
+            if served_us[class_] >= since_us:
                 return True
         return False
 
@@ -109,18 +101,11 @@ class Resource:
             slots=self.parallel if self.inflight >= self.limit else 1,
         )
 
-    def start(self, rank: int, now_us: int) -> int:
+    def start(self, request: Request, now_us: int) -> int:
         """A unit is sent; return the window that it belongs to (`FoundLimit.send`)."""
         self.inflight += 1
-        self.served_us[rank] = now_us
+        self.served_us[request.criticality] = now_us
         return 0 if self.found is None else self.found.send()
-
-    def end(self) -> None:
-        """A unit has ended."""
-        self.inflight -= 1
-        self.ended += 1
-        if self.at_a_time:
-            self.limit -= 1
 
     def next(self, now_us: int) -> QueuedUnit | None:
         """Take the unit out of the queue that is to start now; None if none may."""
@@ -128,7 +113,7 @@ class Resource:
             return None
         return self.queue.pop(self.mean_us)
 
-    def record(
+    def end(
         self,
         request: Request,
         sent_us: int,
@@ -138,15 +123,30 @@ class Resource:
         now_us: int,
         late: bool,
     ) -> bool:
-        """Learn from a unit that has ended; `inflight` were in flight when it was sent.
+        """A unit has ended; learn from it, unless it took -1.
 
-        Return whether the time of its operation is known from now on.
+        `inflight` were in flight when it was sent. Once there are many operations, the others share
+        a record of times. Return whether the time of its operation is known from now on.
         """
-        times = self.times_of(request.operation)
+        self.inflight -= 1
+        self.ended += 1
+        if self.at_a_time:
+            self.limit -= 1
+        found = self.found
+        if took_us < 0:
+            if found is not None:
+                found.forget(window, now_us)
+                self.limit = found.limit
+            return False
+        operation = request.operation
+        times = self.times.get(operation)
+        if times is None:
+            if len(self.times) >= OPERATIONS_MAX:
+                operation = OTHERS
+            times = self.times.setdefault(operation, ServiceTimes())
         times.record(took_us, inflight, now_us)
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
         self.mean_us += (took_us - self.mean_us) * weight
-        found = self.found
         if found is not None:
             patience_us = 0
             if request.deadline_us is not None:
@@ -164,13 +164,6 @@ class Resource:
             )
             self.limit = found.limit
         return times.count == SAMPLES_MIN
-
-    def forget(self, window: int, now_us: int) -> None:
-        """A unit has ended that teaches nothing."""
-        found = self.found
-        if found is not None:
-            found.forget(window, now_us)
-            self.limit = found.limit
 
 
 def rank_of(request: Request) -> int:

@@ -20,6 +20,7 @@ import asyncio
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
+from sluicegate.policies.admission.gate import Gate
 
 BEAT_US: Final = 10_000
 LATE_US: Final = 20_000
@@ -31,19 +32,19 @@ _SECOND_US: Final = 1_000_000
 
 @final
 class LoopLag:
-    """Measures the loop that runs."""
+    """Measures the loop that runs, and tells the gate whether it is late."""
 
-    __slots__ = ("_asked_us", "_calm", "_clock", "_due_us", "_late_us", "_loop", "_turns", "late")
+    __slots__ = ("_asked_us", "_calm", "_clock", "_due_us", "_gate", "_late_us", "_loop", "_turns")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, gate: Gate) -> None:
         self._clock = clock
+        self._gate = gate
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_us = 0
         self._late_us = 0  # of the last turn, while requests that it read begin
         self._turns = 0
         self._asked_us = 0
         self._calm = 0  # beats until the loop counts as on time
-        self.late = False
 
     def waited_us(self, now_us: int) -> int:
         """Return how long a request that begins now has been here, roughly."""
@@ -52,7 +53,7 @@ class LoopLag:
         if loop is not self._loop:  # the first request, or the first after a pause or a loop
             self._loop = loop
             self._late_us = 0
-            self.late = False
+            self._gate.lagging = False
             self._set(loop, now_us)
             return 0
         overdue_us = now_us - self._due_us
@@ -60,16 +61,12 @@ class LoopLag:
             self._set_late()
         return max(self._late_us // 2, overdue_us, 0)
 
-    def is_late(self) -> bool:
-        """Whether the processor is the bottleneck."""
-        return self.late
-
     def lag_us(self) -> int:
         """Return how late the last turn was."""
         return self._late_us
 
     def _set_late(self) -> None:
-        self.late = True
+        self._gate.lagging = True
         self._calm = CALM_BEATS
 
     def _set(self, loop: asyncio.AbstractEventLoop, now_us: int) -> None:
@@ -82,14 +79,14 @@ class LoopLag:
         now_us = self._clock.now_us()
         if now_us - self._asked_us >= IDLE_US:
             self._loop = None
-            self.late = False
+            self._gate.lagging = False
             return
         late_us = now_us - self._due_us
         if late_us > LATE_US:
             self._set_late()
-        elif self.late:
+        elif self._gate.lagging:
             self._calm -= 1
-            self.late = self._calm > 0
+            self._gate.lagging = self._calm > 0
         if late_us >= BEAT_US:
             self._late_us = late_us
             self._turns = _TURNS

@@ -122,8 +122,6 @@ class Protection:
             if one.timeout_s
         }
         self._criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
-        # Threads wait in the pool of their server, and no timer shows for how long.
-        self._lag = None if threaded else LoopLag(self.clock)
         slots = settings.slots
         if settings.form and (threaded or not slots):
             remedy = "give slots too" if not threaded else "delete it: threads have no queue here"
@@ -135,8 +133,9 @@ class Protection:
                 bytes_max=settings.queue_bytes,
             ),
             size_bytes=_held_bytes,
-            lagging=None if self._lag is None or settings.form else self._lag.is_late,
         )
+        # Threads wait in the pool of their server, and no timer shows for how long.
+        self._lag = None if threaded else LoopLag(self.clock, self.gate)
         self._form = QueueForm(settings, self.gate, _held_bytes) if settings.form else None
         self.waits = WaitLevel()
         self.degradation = Degradation(self.waits.read, settings.degrade)

@@ -1,7 +1,13 @@
-"""Bounds: what every engine checks of a call.
+"""Bounds: what every engine checks of a call, and how a place is one key of an embedded engine.
 
 The layers above have checked already, with messages for users; an engine checks again, since a key
 that is too long would lie in another partition than the one it was meant for.
+
+    4 bytes the space's number | 1 byte the partition's length | the partition | the sort key
+
+Numbers count up and are never given twice, so what is left of a dropped space is never taken for a
+new one. Byte order within a partition is the order of the sort keys. The longest key has 485
+bytes, and LMDB takes 511. A walk goes in this order: shorter partitions first.
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ from sluicegate.contracts.errors import BadValue
 
 CHANGE_BYTES: Final = 64  # that a change weighs besides its keys and its value
 WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
+NUMBER_BYTES: Final = 4
+NUMBER_MAX: Final = (1 << 31) - 1
 _SPACE: Final = re.compile(rf"[a-z0-9._/-]{{1,{SPACE_CHARS_MAX}}}", re.ASCII)
 
 
@@ -107,3 +115,31 @@ def check_rows_max(rows_max: int) -> None:
     """Raise `BadValue` for a read of nothing."""
     if rows_max < 1:
         raise BadValue("rows_max", rows_max, "ask for one row at least")
+
+
+def number_bytes(number: int) -> bytes:
+    """A space's number as the beginning of its keys."""
+    return number.to_bytes(NUMBER_BYTES, "big")
+
+
+def prefix_of(number: bytes, partition: bytes) -> bytes:
+    """What all keys of a partition begin with, and no other."""
+    return b"%b%c%b" % (number, len(partition), partition)
+
+
+def key_of(number: bytes, partition: bytes, sort: bytes) -> bytes:
+    """The key of a place."""
+    return b"%b%c%b%b" % (number, len(partition), partition, sort)
+
+
+def behind(prefix: bytes) -> bytes:
+    """The least key behind all that begin with `prefix`, which begins with a space's number."""
+    # A number is never as high as 0xffffffff, so there is a byte to count up.
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,))
+
+
+def place_of(key: bytes) -> tuple[bytes, bytes]:
+    """The partition and the sort key."""
+    sort_at = NUMBER_BYTES + 1 + key[NUMBER_BYTES]
+    return key[NUMBER_BYTES + 1 : sort_at], key[sort_at:]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, final
 
-from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES, behind, place_of, prefix_of
+from sluicegate.stores.engines.bounds import NUMBER_BYTES, behind, place_of, prefix_of
 
 LISTED_MAX: Final = 100  # damaged rows that are named; all are counted
 PROGRESS_ROWS: Final = 50_000  # between two lines

@@ -45,11 +45,11 @@ class Gets:
         """The row at one place."""
         now_us = self._clock.now_us()
         shield = None if self._hot is None else self._hot.keys
+        shard = self._tables.shard or self._tables.shard_of(table, partition)
         if shield is None:
-            shard, key = self._tables.shard_of(table, partition), key_of(table, partition, sort)
+            key = key_of(table, partition, sort)
             request = self._admission.request(GET, table, key, shard, call)
             return self._read_one(table, partition, sort, request, now_us)
-        shard = self._tables.shard_of(table, partition)
         key = shield.key(table, partition, sort)
         state, row = shield.look(key, now_us, shard, strong=call.strong)
         if state == COLD:
@@ -65,7 +65,7 @@ class Gets:
             self._admission.cached(call.identity.name, now_us, call, shield, key)
             return row
         stale = None if state == MISS else row
-        if self._at_once and self._admission.prompt(request, now_us):
+        if self._at_once:
             return self._read_hot(shield, key, stale, request, fetch, now_us)
         return self._share(shield, key, stale, request, fetch)
 
@@ -81,7 +81,7 @@ class Gets:
         """Read and keep a row of an engine that answers at once, so no reader can join."""
         admission = self._admission
         try:
-            permit = admission.now(request, now_us)
+            permit = admission.at_once(request, now_us)
             if permit is None:
                 return self._share(shield, key, stale, request, fetch)
             fill = shield.begin(key, now_us, request.shard)
@@ -123,15 +123,14 @@ class Gets:
     ) -> MaybeAwaitable[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
-        if admission.prompt(request, now_us):
-            permit = admission.now(request, now_us)
-            if permit is not None:
-                row = self._read(permit, table, partition, sort, now_us)
-                if row is None or isinstance(row, Row):
-                    admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
-                    return row
-                return admission.guarded(permit, self._finish(permit, row, now_us))
-        return self.read_later(table, partition, sort, request)
+        permit = admission.at_once(request, now_us)
+        if permit is None:
+            return self.read_later(table, partition, sort, request)
+        row = self._read(permit, table, partition, sort, now_us)
+        if row is None or isinstance(row, Row):
+            admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
+            return row
+        return admission.guarded(permit, self._finish(permit, row, now_us))
 
     async def read_later(
         self, table: str, partition: bytes, sort: bytes, request: Request

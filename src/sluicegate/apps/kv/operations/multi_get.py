@@ -86,10 +86,9 @@ class MultiGets:
             now_us = self._clock.now_us()
             missing = [places[at] for at in cold]
             request = self._many(table, missing, call)
-            if self._admission.prompt(request, now_us):
-                permit = self._admission.now(request, now_us)
-                if permit is not None:
-                    return self._read_each(permit, table, missing, cold, rows, size, now_us)
+            permit = self._admission.at_once(request, now_us)
+            if permit is not None:
+                return self._read_each(permit, table, missing, cold, rows, size, now_us)
         return self._get_in_groups(table, places, rows, cold, warm, size, call)
 
     def _get_hot_places(

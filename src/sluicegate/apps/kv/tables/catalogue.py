@@ -65,7 +65,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
-from sluicegate.apps.kv.names import check_table
 from sluicegate.apps.kv.tables.catalogue_copies import CatalogueCopies
 from sluicegate.apps.kv.tables.catalogue_state import (
     EMPTY_CATALOGUE,
@@ -85,6 +84,7 @@ from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.key_values import check_table
 
 _CHANGE_TRIES_MAX: Final = 64
 _LOOKS_MAX: Final = 16

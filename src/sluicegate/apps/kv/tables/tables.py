@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.kv.names import check_key
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import live_space
 from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
@@ -31,6 +30,7 @@ from sluicegate.contracts.key_values import (
     Write,
     WriteCondition,
     WriteIfResult,
+    check_key,
 )
 from sluicegate.stores.engines.batches import raise_change_error
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, PLAIN, RowEnvelope, open_row, seal_row
@@ -43,7 +43,7 @@ _IN_BESIDE: Final = b"B"
 class Tables:
     """The tables of one engine, as one process sees them."""
 
-    __slots__ = ("_catalogue", "_clock", "_engine", "_reads_at_once", "_settings")
+    __slots__ = ("_catalogue", "_clock", "_engine", "_reads_at_once", "_settings", "shard")
 
     def __init__(
         self, engine: Engine, catalogue: Catalogue, clock: Clock, settings: TableSettings
@@ -53,6 +53,8 @@ class Tables:
         self._clock = clock
         self._settings = settings
         self._reads_at_once = True  # until the engine has answered otherwise
+        # The only shard of an embedded engine; empty: `shard_of` returns that of a partition.
+        self.shard: str = getattr(engine, "shard", "")
 
     def read_one(
         self, table: str, partition: bytes, sort: bytes, now_us: int

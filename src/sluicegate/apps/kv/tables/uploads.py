@@ -17,7 +17,6 @@ from functools import partial
 from hashlib import sha256 as sha256_of
 from typing import Final, final
 
-from sluicegate.apps.kv.names import check_table
 from sluicegate.apps.kv.tables.catalogue_state import (
     ABANDONED,
     DONE,
@@ -55,7 +54,7 @@ from sluicegate.apps.kv.tables.upload_records import (
 from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.engine import Entry
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
-from sluicegate.contracts.key_values import CallContext, Upload
+from sluicegate.contracts.key_values import CallContext, Upload, check_table
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, seal_row
 from sluicegate.wire.row_stream import RowReader
 

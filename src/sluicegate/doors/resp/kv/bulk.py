@@ -18,8 +18,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Upload
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
-from sluicegate.doors.resp.kv.arguments import bytes_of, number_of, table_of
-from sluicegate.doors.resp.kv.context import call_of, key_values
+from sluicegate.doors.resp.kv.call import bytes_of, call_of, key_values, number_of, table_of
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.key_values_messages import SHA256_BYTES
 from sluicegate.wire.resp import encode_reply

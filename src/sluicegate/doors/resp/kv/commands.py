@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.doors.resp.connection_commands import CONNECTION
-from sluicegate.doors.resp.kv import bulk, context, counters, expiry, scan, transactions, values
+from sluicegate.doors.resp.kv import bulk, call, counters, expiry, scan, transactions, values
 from sluicegate.doors.resp.kv import set as set_commands
-from sluicegate.doors.resp.kv.arguments import normalize_key
+from sluicegate.doors.resp.kv.call import normalize_key
 from sluicegate.doors.resp.kv.cursors import Cursors
 from sluicegate.doors.resp.kv.plan import PlanMaker, run_of
 from sluicegate.doors.resp.session import (
@@ -167,11 +167,9 @@ KEY_VALUES: Final = CommandTable(
             "SG.PUTIF", 4, 0, False, set_commands.put_if, "Writes on condition", ONE_KEY, WRITES
         ),
         Command("SG.BULK", 3, 0, False, bulk.bulk_, "Uploads of many rows", accesses=LOADS),
-        Command("SG.DEADLINE", 2, 2, False, context.set_deadline, "Of what follows, in ms"),
-        Command("SG.CRITICALITY", 2, 2, False, context.set_criticality, "Of what follows"),
-        Command(
-            "SG.STRONG", 2, 2, False, context.set_strong, "Whether what follows passes caches by"
-        ),
+        Command("SG.DEADLINE", 2, 2, False, call.set_deadline, "Of what follows, in ms"),
+        Command("SG.CRITICALITY", 2, 2, False, call.set_criticality, "Of what follows"),
+        Command("SG.STRONG", 2, 2, False, call.set_strong, "Whether what follows passes caches by"),
     ),
     Cursors,
     normalize_key,

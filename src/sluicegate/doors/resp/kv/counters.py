@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from sluicegate.doors.resp.errors import NOT_INTEGER
-from sluicegate.doors.resp.kv.arguments import (
+from sluicegate.doors.resp.kv.call import (
     INTEGER_DIGITS_MAX,
     INTEGER_MAX,
     INTEGER_MIN,
+    integer,
     integer_of,
 )
-from sluicegate.doors.resp.kv.context import integer
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import error_line

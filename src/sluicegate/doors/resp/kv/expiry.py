@@ -14,8 +14,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
-from sluicegate.doors.resp.kv.arguments import integer_of
-from sluicegate.doors.resp.kv.context import integer, now_us
+from sluicegate.doors.resp.kv.call import integer, integer_of, now_us
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session

@@ -14,8 +14,7 @@ from typing import Final, TypeAlias, final
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row, RowsUpdate, Write
-from sluicegate.doors.resp.kv.arguments import place_of
-from sluicegate.doors.resp.kv.context import call_of, key_values
+from sluicegate.doors.resp.kv.call import call_of, key_values, place_of
 from sluicegate.doors.resp.session import Run, Session
 
 REPLY_BYTES_MAX: Final = 16 << 20  # of all replies of one transaction

@@ -19,15 +19,19 @@ from sluicegate.contracts.key_values import (
     RowPage,
 )
 from sluicegate.doors.resp.errors import NOT_INTEGER, SYNTAX
-from sluicegate.doors.resp.kv.arguments import (
+from sluicegate.doors.resp.kv.call import (
+    add_bulk,
+    bulk,
+    call_of,
     escape,
+    integer,
     key_of,
+    key_values,
     number_of,
     partition_of,
     table_of,
     unescape,
 )
-from sluicegate.doors.resp.kv.context import add_bulk, bulk, call_of, integer, key_values
 from sluicegate.doors.resp.kv.cursors import Cursors
 from sluicegate.doors.resp.kv.expiry import ms_left
 from sluicegate.doors.resp.session import Reply, Session, identity_of

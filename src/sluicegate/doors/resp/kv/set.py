@@ -21,14 +21,15 @@ from sluicegate.contracts.key_values import (
     tag_of,
 )
 from sluicegate.doors.resp.errors import SYNTAX
-from sluicegate.doors.resp.kv.arguments import bytes_of, place_of
-from sluicegate.doors.resp.kv.context import (
+from sluicegate.doors.resp.kv.call import (
     await_ok,
     bulk,
+    bytes_of,
     call_of,
     integer,
     key_values,
     null_reply,
+    place_of,
 )
 from sluicegate.doors.resp.kv.expiry import TIMES, instant_of, ttl_of
 from sluicegate.doors.resp.kv.plan import Plan, RowSet, carry_out

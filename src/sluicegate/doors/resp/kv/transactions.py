@@ -23,8 +23,7 @@ from sluicegate.contracts.key_values import (
     tag_of,
 )
 from sluicegate.doors.resp.errors import reply_to_error
-from sluicegate.doors.resp.kv.arguments import place_of
-from sluicegate.doors.resp.kv.context import call_of, key_values, now_us
+from sluicegate.doors.resp.kv.call import call_of, key_values, now_us, place_of
 from sluicegate.doors.resp.kv.plan import Plan, PlannedWork, sort_in
 from sluicegate.doors.resp.session import Command, Reply, Session, Transaction
 from sluicegate.wire.resp import OK, error_line

@@ -15,8 +15,7 @@ from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import OutcomeUnknown, SluicegateError
 from sluicegate.contracts.key_values import WRITES_MAX, CallContext, KeyValues, Row, Write
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
-from sluicegate.doors.resp.kv.arguments import place_of
-from sluicegate.doors.resp.kv.context import (
+from sluicegate.doors.resp.kv.call import (
     LONG_BYTES,
     add_bulk,
     await_ok,
@@ -25,6 +24,7 @@ from sluicegate.doors.resp.kv.context import (
     integer,
     key_values,
     null_reply,
+    place_of,
 )
 from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Reply, Session
@@ -161,7 +161,8 @@ def places_of(keys: list[bytes]) -> dict[str, list[Place]]:
 def row_of(session: Session, key: bytes) -> MaybeAwaitable[Row | None]:
     """The row at this key."""
     table, partition, sort = place_of(key)
-    return key_values(session).get(table, partition, sort, call_of(session))
+    service: KeyValues = session.state.service
+    return service.get(table, partition, sort, call_of(session))
 
 
 def rows_of(session: Session, keys: list[bytes]) -> MaybeAwaitable[list[Row | None]]:

@@ -3,7 +3,7 @@
 Reads look into the map and return at once, each in a snapshot that is released before anything
 else happens: an open one keeps every later page from being reused, and the file grows. Writes are
 collected and committed by one thread (`group_commit.py`), synced. How spaces are named is
-described in `names.py`, how a key is made in `keys.py`.
+described in `layout.py`, how a key is made in `../bounds.py`.
 
 The map has a size, and a commit that does not fit into it is made again in one of twice the size.
 Another process may have done the same; whoever finds a larger map adopts it. A map may not be
@@ -41,6 +41,7 @@ from sluicegate.contracts.engine import (
 from sluicegate.contracts.errors import BadValue, OutcomeUnknown, SluicegateError, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
+    behind,
     check_after,
     check_changes,
     check_place,
@@ -48,6 +49,8 @@ from sluicegate.stores.engines.bounds import (
     check_space,
     check_update,
     decide_changes,
+    key_of,
+    prefix_of,
     swap_of,
 )
 from sluicegate.stores.engines.damage import DamageLog
@@ -59,10 +62,8 @@ from sluicegate.stores.engines.folders import (
     was_created,
 )
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
-from sluicegate.stores.engines.lmdb.checksums import RowChecks, seal
 from sluicegate.stores.engines.lmdb.data_file import extend, size_of
-from sluicegate.stores.engines.lmdb.keys import behind, key_of, prefix_of
-from sluicegate.stores.engines.lmdb.names import SpaceNames
+from sluicegate.stores.engines.lmdb.layout import RowChecks, SpaceNames, seal
 from sluicegate.stores.engines.lmdb.ranges import read_entries, read_page
 from sluicegate.stores.engines.lmdb.url import LmdbSettings
 from sluicegate.stores.engines.recovery import Recovery
@@ -76,7 +77,7 @@ class LmdbEngine:
     """Ordered bytes in one LMDB environment."""
 
     def __init__(self, settings: LmdbSettings) -> None:
-        self.name = "lmdb"
+        self.name = self.shard = "lmdb"
         self.shared = True  # by all processes of one machine
         self._settings = settings
         self._what = f"the engine lmdb:{settings.folder}"
@@ -123,6 +124,7 @@ class LmdbEngine:
         """The values at these places, of one snapshot."""
         for partition, sort in places:
             check_place(partition, sort)
+        values: list[bytes | None] = [None] * len(places)
         try:
             with self._reading:
                 txn = self._snapshot()
@@ -130,9 +132,10 @@ class LmdbEngine:
                     number = self._names.read(txn, space)
                     if number is None:
                         check_space(space)
-                        return [None] * len(places)
-                    get = self._checks.get
-                    return [get(txn, key_of(number, *place)) for place in places]
+                        return values
+                    for at, (partition, sort) in enumerate(places):
+                        values[at] = self._checks.get(txn, key_of(number, partition, sort))
+                    return values
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -213,7 +216,7 @@ class LmdbEngine:
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One file is one shard."""
-        return "lmdb"
+        return self.shard
 
     async def backup(self, folder: str) -> int:
         """A copy of one instant into an empty folder; start another engine on it to restore.

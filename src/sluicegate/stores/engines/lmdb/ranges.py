@@ -9,9 +9,8 @@ from __future__ import annotations
 import lmdb
 
 from sluicegate.contracts.engine import EnginePage, Entry, KeyRange
-from sluicegate.stores.engines.bounds import WALK_BYTES_MAX
-from sluicegate.stores.engines.lmdb.checksums import RowChecks
-from sluicegate.stores.engines.lmdb.keys import place_of
+from sluicegate.stores.engines.bounds import WALK_BYTES_MAX, place_of
+from sluicegate.stores.engines.lmdb.layout import RowChecks
 
 
 def read_page(

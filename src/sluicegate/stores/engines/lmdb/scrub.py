@@ -7,9 +7,9 @@ from typing import Final
 import lmdb
 
 from sluicegate.contracts.errors import DataLoss
+from sluicegate.stores.engines.bounds import NUMBER_BYTES
 from sluicegate.stores.engines.findings import Findings, next_starts
-from sluicegate.stores.engines.lmdb.checksums import has_checksum, unseal
-from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES
+from sluicegate.stores.engines.lmdb.layout import has_checksum, unseal
 
 BATCH_ROWS: Final = 1_000  # in one snapshot: an open one keeps pages from being reused
 

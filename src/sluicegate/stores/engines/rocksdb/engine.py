@@ -2,7 +2,7 @@
 
 Writes go into a log and into memory, and become sorted files later, so they cost no seek and leave
 no holes; reads pay for it by looking into several files. Writes of many tasks are one batch and one
-sync (`group_commit.py`). Keys are made as for LMDB (`lmdb/keys.py`); under the number 0, which no
+sync (`group_commit.py`). Keys are made as for LMDB (`bounds.key_of`); under the number 0, which no
 space has, lies what the engine must remember:
 
     0 format          the version of all this, as text
@@ -49,7 +49,9 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
+    NUMBER_MAX,
     WALK_BYTES_MAX,
+    behind,
     check_after,
     check_changes,
     check_place,
@@ -57,6 +59,10 @@ from sluicegate.stores.engines.bounds import (
     check_space,
     check_update,
     decide_changes,
+    key_of,
+    number_bytes,
+    place_of,
+    prefix_of,
     swap_of,
 )
 from sluicegate.stores.engines.damage import DamageLog
@@ -69,14 +75,6 @@ from sluicegate.stores.engines.folders import (
     was_created,
 )
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
-from sluicegate.stores.engines.lmdb.keys import (
-    NUMBER_MAX,
-    behind,
-    key_of,
-    number_bytes,
-    place_of,
-    prefix_of,
-)
 from sluicegate.stores.engines.recovery import Recovery
 from sluicegate.stores.engines.rocksdb.url import RocksSettings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import rocksdict
 
 from sluicegate.contracts.errors import DataLoss
+from sluicegate.stores.engines.bounds import NUMBER_BYTES
 from sluicegate.stores.engines.findings import Findings, next_starts
-from sluicegate.stores.engines.lmdb.keys import NUMBER_BYTES
 
 
 def scrub_rocksdb(folder: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.resp.kv.arguments import (
+from sluicegate.doors.resp.kv.call import (
     KEY_BYTES_MAX,
     escape,
     key_of,
