@@ -149,6 +149,10 @@ class FoundLimit:
         if not self.limiting:
             self._late += 1
 
+    def record_rejected(self) -> None:
+        """Record that a unit was rejected, since none may wait: that is a queue as well."""
+        self._queued = True
+
     def _learn_patience(self, patience_us: int) -> None:
         weight = PATIENCE_WEIGHT if self.patience_us else 1.0
         self.patience_us += (patience_us - self.patience_us) * weight

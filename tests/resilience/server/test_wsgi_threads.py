@@ -76,7 +76,7 @@ def test_waitress_with_threads_up_to_limit_warns_once(
     finally:
         dispatcher.shutdown()
     words = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    named = [one for one in words if "protect: 8 threads of the server <= limit 8" in one]
+    named = [one for one in words if "8 threads of the server and slots of 8 leave none" in one]
     assert len(named) == int(warns)
     assert all("run `sluicegate resilience serve MODULE:APP --threads 8`" in one for one in named)
 
@@ -89,6 +89,15 @@ def test_executor_with_threads_up_to_limit_warns(
     with ThreadPoolExecutor(threads) as pool:
         assert pool.submit(call, protected).result() == b"ok"
     assert bool(caplog.records) is warns
+
+
+def test_threads_without_slots_reject_nobody_and_warn(caplog: pytest.LogCaptureFixture) -> None:
+    protected = protect(app)
+    with ThreadPoolExecutor(100) as pool:
+        assert {*pool.map(lambda _: call(protected), range(200))} == {b"ok"}
+    (warning,) = [one.getMessage() for one in caplog.records]
+    assert "no slots are set" in warning
+    assert protected.protection.slots == 0
 
 
 def test_unknown_server_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:

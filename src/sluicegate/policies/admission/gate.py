@@ -220,6 +220,8 @@ class Gate(BasePromptPolicy):
             limit -= limit // RESERVED
         if resource.inflight >= limit:
             self._full += 1
+            if resource.found is not None:
+                resource.found.record_rejected()
             return self._refusal(OVERLOADED, self._wait_us(resource))
         return self.admit_now(request, now_us)
 

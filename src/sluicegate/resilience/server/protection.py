@@ -3,7 +3,7 @@
 A request is given its deadline (`X-Sluicegate-Deadline-Ms`, `grpc-timeout` or the time of its
 endpoint, whichever is less; otherwise it has no deadline) and its criticality, and takes a slot of
 one `Gate`: the service is one resource, and its operations are its endpoints. The number of
-slots is a setting; without it an asyncio server finds it, and threads have `THREAD_SLOTS`.
+slots is a setting; without it the number is found.
 
 A server calls `begin` with the claims of a request, `admit` before the work and `end` after it, and
 adds `mark_of` to a refusal. A protection belongs to one event loop, or with `threaded=True` to the
@@ -37,7 +37,6 @@ from sluicegate.resilience.server.wait_level import HOLD_US, WaitLevel
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
 
-THREAD_SLOTS: Final = 32  # for threads, whose number no server reports; `ThreadPoolExecutor` has so
 RETRY_AFTER_US: Final = 250_000  # at least, so that rejected clients do not retry immediately
 JITTER: Final = 0.5  # the share by which the times of two marks may differ
 _OVERLOAD_STATUS: Final = 503
@@ -128,7 +127,7 @@ class Protection:
             raise BadValue("resilience.form", settings.form, remedy)
         self.gate = Gate(
             GateSettings(
-                slots=slots or THREAD_SLOTS if threaded else slots,
+                slots=slots,
                 length_max=settings.queue_length,
                 bytes_max=settings.queue_bytes,
             ),

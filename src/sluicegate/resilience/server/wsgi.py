@@ -126,14 +126,15 @@ def protect(
 
 
 def _warn_of_few_threads(protection: Protection, threads: int | None) -> None:
-    limit = protection.slots
-    if threads is not None and threads <= limit:
-        _log.warning(
-            "protect: %d threads of the server <= limit %d, so it rejects nothing and requests "
-            "wait in the server; run `sluicegate resilience serve MODULE:APP --threads %d`, or "
-            "set the limit below %d",
-            threads, limit, threads, threads,
-        )  # fmt: skip
+    limit = protection.settings.slots
+    if threads is None or 0 < limit < threads:
+        return
+    why = f"slots of {limit} leave none of them free" if limit else "no slots are set"
+    _log.warning(
+        "protect: %d threads of the server and %s, so requests wait in the server and cannot be "
+        "ordered; run `sluicegate resilience serve MODULE:APP --threads %d`, or set slots below %d",
+        threads, why, threads, threads,
+    )  # fmt: skip
 
 
 @final
