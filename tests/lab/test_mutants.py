@@ -63,7 +63,8 @@ def test_each_mutant_names_text_that_stands_once() -> None:
         assert text.count(mutant.old) == 1, mutant.name
         assert mutant.old != mutant.new
         assert json.loads(setup_of(mutant))["stage"] == mutant.stage
-    for other in (*BY_SCENARIO, *BY_TESTS):
+    others: tuple[ScenarioMutant | CoreMutant, ...] = (*BY_SCENARIO, *BY_TESTS)
+    for other in others:
         assert (SOURCE / other.file).read_text(encoding="utf-8").count(other.old) == 1, other.name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from types import FrameType
 
@@ -30,6 +31,12 @@ async def traces_of(app: KvApp) -> list[list[tuple[str, str]]]:
     await app.dispatcher.write("t", [Write(key, b"", b"v") for key in keys], CallContext(EVERYBODY))
     assert app.hot is not None
     app.hot.replace(ShieldSettings(saved_min=1e9))  # no key is hot
+    for _ in range(1_000):  # until the service has settled: then a read needs no waiting
+        found = app.dispatcher.get("t", keys[0], b"", CallContext(EVERYBODY))
+        if not isinstance(found, Awaitable):
+            break
+        await found
+        await asyncio.sleep(0.01)
     talk = Talk(app.resp(OpenAccess()))
     traces: list[list[tuple[str, str]]] = []
 
