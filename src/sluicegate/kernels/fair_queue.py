@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, final
 
-PATIENCE_SHARE: Final = 0.5  # the rest is for the work itself, and for what is not foreseen
+PATIENCE_SHARE: Final = 0.5  # the rest is for the work itself, and for surprises
 LOW_SHARE: Final = 0.02  # of the time that higher ranks use, for each lower rank that waits
 HISTORY_US: Final = 10_000_000  # of service time; older use counts half
 GAIN_MAX: Final = 16
@@ -47,7 +47,7 @@ class QueuedUnit:
     )
 
     def __init__(self, rank: int, caller: str, deadline_us: int, size: int = 0) -> None:
-        """A `deadline_us` below zero means that there is none."""
+        """Describe a unit; a `deadline_us` below zero means no deadline."""
         self.rank = rank
         self.caller = caller
         self.deadline_us = deadline_us
@@ -129,7 +129,7 @@ class _Rank:
             self.rebuild()
 
     def rebuild(self) -> None:
-        """Make both heaps from what waits."""
+        """Make both heaps from the callers that have units."""
         self.within = []
         self.above = []
         for caller in self.callers.values():
@@ -168,7 +168,7 @@ class FairQueue:
         self._ranks = [_Rank() for _ in range(ranks)]
         self._expiries: list[tuple[int, int, QueuedUnit]] = []
         self._seq = 0
-        self._gained = 0  # units that came beyond those served, lately
+        self._gained = 0  # how many more units came lately than were served
         self.crowded = self.ranked = False
         self.waiting = 0
         self.size_bytes = 0
@@ -209,7 +209,7 @@ class FairQueue:
             rank.rebuild()
 
     def expect(self, unit: QueuedUnit, least_us: int) -> None:
-        """A unit that waits takes at least so long, as is known now."""
+        """Correct how long a unit that waits takes at least."""
         if unit.seq and unit.deadline_us >= 0:
             unit.latest_us = unit.deadline_us - least_us
             self._watch(unit)
@@ -258,7 +258,7 @@ class FairQueue:
         rank.need_us -= unit.need_us
         self.waiting -= 1
         self.size_bytes -= unit.size
-        if not self.waiting:  # the busy period has ended: nobody owes anything
+        if not self.waiting:  # the busy period has ended, and with it all shares
             self.crowded = self.ranked = False
             for one in self._ranks:
                 one.callers.clear()
@@ -269,7 +269,7 @@ class FairQueue:
         return True
 
     def expire(self, now_us: int) -> QueuedUnit | None:
-        """Take out a unit that can no longer finish in time; None if there is none."""
+        """Take out a unit that can no longer finish in time, if any."""
         heap = self._expiries
         while heap and (not heap[0][2].seq or heap[0][0] < now_us):
             unit = heappop(heap)[2]
@@ -331,7 +331,7 @@ class FairQueue:
         return found
 
     def _choose(self, mean_us: float) -> int:
-        """Return the most important rank that waits, or a lower one that is owed a unit."""
+        """Return the most important rank with units, or a lower one that is owed a unit."""
         chosen = -1
         for number, rank in enumerate(self._ranks):
             if rank.order:

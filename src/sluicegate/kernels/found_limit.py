@@ -1,13 +1,13 @@
-"""Found limit: how many units may be in flight where nobody knows it.
+"""Found limit: how many units may be in flight at a resource of unknown capacity.
 
 There is no limit until work ends too late or callers hang up. Then the limit follows the time that
 work spends at the resource, which is in-flight / throughput (Little's law), so it needs no
 measurement from before the overload.
 
     free        two windows in succession took more than half of the callers' patience, and work
-                ended in vain, took far longer than it once did, or what is sent now would end in
-                vain: limit to a part of what is in flight
-                but not while fewer units are sent than end: a stall is worked off
+                ended too late, took far longer than it can, or would end too late if sent now:
+                limit to a part of the units in flight
+                but not while fewer units are sent than end: the resource recovers from a stall
     limiting    time above the target: fewer, in proportion
                 time below the target, and a queue stands here: more
                 fewer in flight did not shorten the time, in the window after the first cut or

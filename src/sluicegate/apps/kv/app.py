@@ -519,7 +519,7 @@ class KvApp(App[KvSettings]):
                 self.hot.replace_table(name)
 
     def _classes(self) -> list[ClassUse]:
-        """What became of each class since the start."""
+        """Return the outcomes of each class since the start."""
         refused = dict.fromkeys(Criticality, 0)
         for (_, member), count in self.usage.refusals().items():
             refused[member] += count

@@ -49,14 +49,14 @@ ESTIMATES_MAX: Final = 10_000  # of tables, operations and callers
 PLAIN_SLOTS: Final = 64  # of the pools that do not find their limit
 LAGGING_US: Final = 20_000  # a loop so late is the bottleneck
 # RU a byte, a millisecond, a row: until `sluicegate kv calibrate` has measured an engine. A read of
-# a KiB costs a quarter of a request more, a write's page costs as the seed has it.
+# a KiB adds a quarter of a request; the seed sets the cost of a written page.
 _READ: Final = read_weights(0.25 / 1_024, 0.1, 0.1)
 _WRITE: Final = write_weights(1.0, 0.1, 0.1)
 _PLAIN_WAIT_US: Final = 3_600_000_000  # in a plain pool a request waits as long as its caller
 
 
 def default_weights() -> dict[str, Weights]:
-    """Return what operations cost before anybody has measured it."""
+    """Return the cost of operations before it has been measured."""
     writes = (PUT, SWAP, BULK)
     return {name: _WRITE if name in writes else _READ for name in OPERATIONS}
 

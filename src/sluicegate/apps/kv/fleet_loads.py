@@ -1,4 +1,4 @@
-"""Fleet loads: the dispatchers of a fleet tell each other what is in flight and what waits.
+"""Fleet loads: dispatchers report their units in flight and in the queue to each other.
 
 It is for engines whose slots are known (`--slots`) and for fleets with a store; what is done with
 the sums is in `policies/admission/fleet.py`. One script call in a beat tells the changes here and
@@ -151,7 +151,7 @@ class FleetLoads:
         *,
         key: str = KEY_DEFAULT,
     ) -> None:
-        """`live` says how many dispatchers there are, this one included."""
+        """`live` returns the number of dispatchers, this one included."""
         self.share = FleetShare(gate, chance)
         self.failures = 0
         self._client = client

@@ -79,7 +79,7 @@ def of_callers(usage: CallerUsage) -> Iterable[MetricFamily]:
 
 
 def of_pressure(pressure: Pressure, prices_milli: Sequence[int]) -> Iterable[MetricFamily]:
-    """What waits, for how many slots, and what a request unit costs each class."""
+    """Yield the state of the queues, and the price of a request unit for each class."""
     ratio = "Usual time of the slowest shard over its time now."
     yield gauge("sluicegate_kv_latency_ratio", ratio, pressure.ratio)
     level = "0 calm, 1 requests wait longer than they take, 2 CRITICAL ones too."
@@ -90,7 +90,7 @@ def of_pressure(pressure: Pressure, prices_milli: Sequence[int]) -> Iterable[Met
             MetricSample("", (("priority", member.name),), price / 1_000)
             for member, price in zip(Criticality, prices_milli, strict=True)
         ]
-        text = "What a unit costs each class."
+        text = "Price of a request unit."
         yield MetricFamily("sluicegate_kv_price", "gauge", "", text, prices)
     yield gauge("sluicegate_kv_queue_length", "Requests that wait.", pressure.queued)
     yield gauge("sluicegate_kv_queue_bytes", "Their bytes.", pressure.queued_bytes)

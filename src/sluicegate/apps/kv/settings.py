@@ -143,7 +143,7 @@ class KvSettings(RulesSettings):
     slots: Annotated[
         int,
         Setting(
-            "requests in the engine at a time, for each shard; 0 finds the number",
+            "requests of all dispatchers in a shard of the engine at a time; 0 finds the number",
             whole(0, 1 << 20),
         ),
     ] = 0
@@ -162,7 +162,7 @@ class KvSettings(RulesSettings):
     deadline_ms: Annotated[
         int,
         Setting(
-            "deadline of requests that name none, for callers that cannot; 0 is none",
+            "deadline of requests without one; 0: no deadline",
             whole(0, 3_600_000, "MS"),
             live=True,
         ),
