@@ -32,6 +32,10 @@ FOLDERS = (
     "contracts",
     "policies",
     "policies/admission",
+    "policies/cache",
+    "policies/client",
+    "policies/quota",
+    "policies/suppression",
     "stores/memory",
 )
 # What mypyc reads about but must not compile. rulebook.py: the ledger's codec asks for the types of

@@ -18,8 +18,8 @@ import time
 from benchmarks.rounds import Bars
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.request import Request
-from sluicegate.policies.suppress import SuppressSettings
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress import SuppressSettings
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.testing import SeededChance
 
 NODES = 1_000

@@ -34,7 +34,7 @@ from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.kernels import suppression
 from sluicegate.policies.access import OpenAccess
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings

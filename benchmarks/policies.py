@@ -25,9 +25,9 @@ from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies import stack as stack_module
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
+from sluicegate.policies.cache.hot_key import HotKey, HotKeySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
 from sluicegate.system import SystemChance, SystemClock
 

@@ -53,7 +53,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels import token_bucket
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.system import SystemChance
 from tests.engines.child import Child, free_port, until
 

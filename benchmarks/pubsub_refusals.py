@@ -23,7 +23,7 @@ from typing import Final
 from websockets.frames import Opcode
 
 from benchmarks.rounds import Bars, build_of
-from sluicegate.policies import suppress
+from sluicegate.policies.suppression import suppress
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.refused import RefusedAccount
 from tests.apps.pubsub.socket import frame, handshake

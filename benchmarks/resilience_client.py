@@ -29,10 +29,10 @@ from benchmarks.rounds import Bars, build_of, interleaved, print_results
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies import breaker as policy_module
-from sluicegate.policies.breaker import Breaker, BreakerPermit
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of_value
-from sluicegate.policies.retry import Retry
+from sluicegate.policies.client import breaker as policy_module
+from sluicegate.policies.client.breaker import Breaker, BreakerPermit
+from sluicegate.policies.client.call_result import CallResult, ResultKind, result_of_value
+from sluicegate.policies.client.retry import Retry
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.resilient import resilient
 from sluicegate.system import SystemChance, now_us

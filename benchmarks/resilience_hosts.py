@@ -33,7 +33,7 @@ import httpx
 from benchmarks.resilience_drills import Connections, Load, send_at
 from benchmarks.rounds import Bars, build_of
 from sluicegate.kernels.outlier import HostVerdict
-from sluicegate.policies import balance as policy_module
+from sluicegate.policies.client import balance as policy_module
 from sluicegate.resilience.client.aiohttp import ResilientMiddleware
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import client_settings

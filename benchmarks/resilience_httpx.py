@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from benchmarks.rounds import Bars, Result, build_of, interleaved, print_results
-from sluicegate.policies import breaker as policy_module
+from sluicegate.policies.client import breaker as policy_module
 from sluicegate.resilience import Client
 
 CALLS = 2_000

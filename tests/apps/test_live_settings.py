@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
-from sluicegate.policies.utilization_gate import Readings, UtilizationGate
+from sluicegate.policies.admission.utilization_gate import Readings, UtilizationGate
 from sluicegate.service.live_settings import changes, reread
 from sluicegate.service.settings import fields_of, settings_from
 from tests.apps.kv.process import KvProcess

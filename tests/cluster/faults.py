@@ -33,7 +33,7 @@ from sluicegate.contracts.errors import Forbidden, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.lab.world import World, run
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.suppress import SuppressSettings
+from sluicegate.policies.suppression.suppress import SuppressSettings
 from sluicegate.testing import SeededChance
 from tests.cluster.world import START_US, L, Nodes, limit_of
 from tests.prove.seeds import first

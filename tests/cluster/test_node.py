@@ -18,7 +18,7 @@ from sluicegate.contracts.suppression import AccountCount, FactorMessage, Suppre
 from sluicegate.doors.resp.cluster.commands import CLUSTER
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance

@@ -12,8 +12,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.suppression import FactorMessage, SuppressReport
-from sluicegate.policies.suppress import SuppressSettings
-from sluicegate.policies.suppress_master import AccountLimit, SuppressMasterSettings
+from sluicegate.policies.suppression.suppress import SuppressSettings
+from sluicegate.policies.suppression.suppress_master import AccountLimit, SuppressMasterSettings
 from sluicegate.testing import SeededChance
 
 S = 1_000_000

@@ -23,7 +23,7 @@ from sluicegate.contracts.reasons import (
 from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.contracts.rule import Algorithm
 from sluicegate.kernels.verdict import NEVER, Verdict
-from sluicegate.policies.work_shape import WorkShape
+from sluicegate.policies.quota.work_shape import WorkShape
 
 DECISION_SOURCE = Path(__file__).parents[2] / "src/sluicegate/contracts/decision.py"
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")

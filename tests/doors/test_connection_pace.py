@@ -26,7 +26,7 @@ from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.listener import Language, Listener
-from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
+from sluicegate.policies.quota.refusal_pace import RefusalPace, RefusalPaceSettings
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.system import SystemClock
 from sluicegate.testing import HandClock

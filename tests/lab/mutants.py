@@ -25,7 +25,7 @@ class Mutant(NamedTuple):
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "suppression from accepted traffic",
-        "policies/suppress.py",
+        "policies/suppression/suppress.py",
         "in(cost)\n        ):\n            self._suppressed += 1\n",
         "in(cost)\n        ):\n            self._suppressed += 1; account.total -= cost\n",
         "held",
@@ -41,7 +41,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "whoever leaves takes the flight with him",
-        "policies/coalesce.py",
+        "policies/cache/coalesce.py",
         "            if not flight.waiters and not flight.finished:",
         "            if not flight.finished:",
         "nobody's end is another's",
@@ -65,7 +65,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "breaker counts 429 as failure",
-        "policies/breaker.py",
+        "policies/client/breaker.py",
         "        if result.is_failure or (result.unproven",
         "        if result.is_failure or kind is ResultKind.LIMITED or (result.unproven",
         "on evidence",
@@ -81,7 +81,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "cost charged from what was asked, not from rows looked at",
-        "policies/request_units.py",
+        "policies/quota/request_units.py",
         "        rows, size_bytes = measured.rows, measured.size_bytes\n        if not is_measured",
         "        rows, size_bytes = self._rows, self._size_bytes\n        if not is_measured",
         "who reads pays",
@@ -89,7 +89,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "what was unwound is charged",
-        "policies/request_units.py",
+        "policies/quota/request_units.py",
         "        due_mru = 0\n        if spent:",
         "        due_mru = self._charged_mru\n        if spent:",
         "who reads pays",
@@ -97,7 +97,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "hot-key count not decayed",
-        "policies/hot_key.py",
+        "policies/cache/hot_key.py",
         "            self._counters.halve()",
         "            pass",
         "let go",
@@ -113,7 +113,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "a failed flight stays in the table",
-        "policies/coalesce.py",
+        "policies/cache/coalesce.py",
         "            self._failed += 1\n            self._finish(flight, clock)\n",
         "            self._failed += 1\n",
         "nobody's end is another's",
@@ -121,7 +121,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "waiter's deadline ignored",
-        "policies/coalesce.py",
+        "policies/cache/coalesce.py",
         "        if left_us is not None:\n            timer",
         "        if left_us == 0:\n            timer",
         "in time",
@@ -147,7 +147,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "what is not idempotent is repeated",
-        "policies/retry.py",
+        "policies/client/retry.py",
         "    if result.may_have_run and not idempotent:",
         "    if False:",
         "done once",
@@ -155,7 +155,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "the wait before a retry may pass the deadline",
-        "policies/retry.py",
+        "policies/client/retry.py",
         "now_us + wait_us + settings.slack_us >= deadline_us",
         "now_us + settings.slack_us >= deadline_us",
         "in time",
@@ -163,7 +163,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "the loser of a hedge runs on",
-        "policies/hedge.py",
+        "policies/client/hedge.py",
         "                self._attempts.give_up(task)\n",
         "                pass\n",
         "conserved",
@@ -171,7 +171,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "the node's fuse taken out",
-        "policies/suppress.py",
+        "policies/suppression/suppress.py",
         "        ratio = self.settings.fuse_ratio\n",
         "        ratio = 0\n",
         "not over-admitted",
@@ -179,7 +179,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "doubled reports count twice",
-        "policies/suppress_master.py",
+        "policies/suppression/suppress_master.py",
         "                gained = count.total - last.total\n",
         "                gained = count.delta\n",
         "conforming",
@@ -187,7 +187,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "a write does not part the stream of readers",
-        "policies/coalesce.py",
+        "policies/cache/coalesce.py",
         "        flight = self._flights.pop(key, None)\n",
         "        flight = self._flights.get(key)\n",
         "own reads",
@@ -218,7 +218,7 @@ class ScenarioMutant(NamedTuple):
 BY_SCENARIO: Final[tuple[ScenarioMutant, ...]] = (
     ScenarioMutant(
         "long jobs are not cut",
-        "policies/request_units.py",
+        "policies/quota/request_units.py",
         "return rows_each(shape, whole_mru, fixed_mru, ru * MILLI,",
         "return rows_each(shape, whole_mru, fixed_mru, RU_MAX,",
         "noisy-neighbour",

@@ -21,7 +21,7 @@ from sluicegate import policies
 from sluicegate.lab.scenario import TASKS, AnyScenario
 from sluicegate.lab.scenarios import TABLE
 from sluicegate.lab.virtual_loop import VirtualLoop
-from sluicegate.policies import request_units
+from sluicegate.policies.quota import request_units
 
 # Who is who and how many serve, and not how it is judged: the rig says so.
 OF_THE_RIG = {"CriticalitySettings.callers", "GateSettings.name", "GateSettings.slots"}

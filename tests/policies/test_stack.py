@@ -27,7 +27,7 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.admission import gate as admission
 from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import (
     BaseEndObserver,
     Stack,

@@ -14,7 +14,7 @@ from sluicegate.lab.durations import Exponential, Lognormal
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.hosts import HostsRig, balanced, play
 from sluicegate.lab.speed_profile import SpeedProfile
-from sluicegate.policies.outlier import OutlierSettings
+from sluicegate.policies.client.outlier import OutlierSettings
 from tests.prove.seeds import seeds
 
 S: Final = 1_000_000

@@ -21,7 +21,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import GatePermit
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sluicegate.policies.suppress import SuppressSettings
-from sluicegate.policies.suppress_master import LADDER, SHARES, SuppressMasterSettings
+from sluicegate.policies.suppression.suppress import SuppressSettings
+from sluicegate.policies.suppression.suppress_master import LADDER, SHARES, SuppressMasterSettings
 from tests.cluster.world import STEP_US, L, Nodes, S
 from tests.prove.seeds import seeds, whole
 

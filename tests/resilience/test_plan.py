@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.kit import build_client, build_dependencies
 from sluicegate.resilience.plan import plan_of

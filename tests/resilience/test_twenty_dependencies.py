@@ -18,7 +18,7 @@ import uvicorn
 from sluicegate.apps.resilience.drill.caller import HttpCaller
 from sluicegate.contracts.request import Request
 from sluicegate.lab.random_source import derive_seed
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience import gather
 from sluicegate.resilience.client.calls import Call
 from sluicegate.resilience.kit import build_client, build_dependencies

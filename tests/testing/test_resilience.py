@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.hedge import HedgeSettings
+from sluicegate.policies.client.hedge import HedgeSettings
 from sluicegate.resilience import Client, resilient
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.testing import set_testing

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 from sluicegate.resilience import Client, gather, gather_now, protect, resilient, soft
 from sluicegate.resilience.server.asgi import ProtectedApp
 from sluicegate.resilience.server.wsgi import ProtectedWsgiApp

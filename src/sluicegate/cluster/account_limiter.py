@@ -6,9 +6,10 @@
         answer = ...                                the member's `receive_report(report, now)`
         limiter.receive_factors(member, answer, now)
 
-Every node is a node for the accounts that are active on it (`policies/suppress.py`), and the master
-of those that consistent hashing gives it (`policies/suppress_master.py`). A node that is its own
-master of an account asks itself within `reports`, without a message.
+Every node is a node for the accounts that are active on it (`policies/suppression/suppress.py`),
+and the master of those that consistent hashing gives it
+(`policies/suppression/suppress_master.py`). A node that is its own master of an account asks itself
+within `reports`, without a message.
 
 Members are all nodes that there are to be; masters are chosen among those that live
 (`change_live`). A member that does not live keeps its part of each account, for it may be cut off
@@ -37,8 +38,13 @@ from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.kernels.hash_ring import NODES_MAX, Rendezvous
-from sluicegate.policies.suppress import AccountView, Suppress, SuppressSettings, SuppressStats
-from sluicegate.policies.suppress_master import (
+from sluicegate.policies.suppression.suppress import (
+    AccountView,
+    Suppress,
+    SuppressSettings,
+    SuppressStats,
+)
+from sluicegate.policies.suppression.suppress_master import (
     LimitOf,
     SuppressMaster,
     SuppressMasterSettings,

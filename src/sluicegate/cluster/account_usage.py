@@ -1,8 +1,8 @@
 """Account usage: one process's part in counting what accounts use up and hold over a cluster.
 
-Meter and master in one (`policies/usage.py`, `policies/usage_master.py`), as `account_limiter.py`
-is for rates: what a node's own accounts have used is settled here, without a message. Nothing here
-does I/O.
+Meter and master in one (`policies/quota/usage.py`, `policies/quota/usage_master.py`), as
+`account_limiter.py` is for rates: what a node's own accounts have used is settled here, without a
+message. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Container
 from typing import final
 
 from sluicegate.contracts.usage import UsageAnswer, UsageReport
-from sluicegate.policies.usage import PlanOf, UsageMeter, UsageSettings
-from sluicegate.policies.usage_master import UsageMaster
+from sluicegate.policies.quota.usage import PlanOf, UsageMeter, UsageSettings
+from sluicegate.policies.quota.usage_master import UsageMaster
 
 
 @final

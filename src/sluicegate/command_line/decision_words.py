@@ -6,7 +6,7 @@ from typing import Any
 
 from sluicegate.command_line.text import duration, limit_words
 from sluicegate.contracts.reasons import REASONS
-from sluicegate.policies.utilization_gate import SIGNALS
+from sluicegate.policies.admission.utilization_gate import SIGNALS
 
 
 def describe(entry: dict[str, Any], now_us: int) -> str:

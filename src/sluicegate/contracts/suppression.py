@@ -3,7 +3,8 @@
     node    SuppressReport: what was attempted here   ->  master
     node    <-  FactorMessage: the fraction of each account to reject  master
 
-Plain values. Who decides what is in them: `policies/suppress.py` and `suppress_master.py`.
+Plain values. Who decides what is in them: `policies/suppression/suppress.py` and
+`suppress_master.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     node    UsageReport: what was used here  ->  master
     node    <-  UsageAnswer: what was used everywhere  master
 
-Plain values; who decides what is in them: `policies/usage.py`.
+Plain values; who decides what is in them: `policies/quota/usage.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Final, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 
 CALLERS_MAX: Final = 8
 _STRANGER: Final = ""

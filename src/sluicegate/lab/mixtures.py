@@ -22,13 +22,13 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import MILLI, read_weights
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.request_units import (
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,
 )
-from sluicegate.policies.work_shape import ROWS
+from sluicegate.policies.quota.work_shape import ROWS
 from sluicegate.testing import START_US
 
 SECOND_US: Final = 1_000_000

@@ -12,7 +12,7 @@ from typing import Any
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.policies.client.fallback import Fallback, FallbackSettings
 from sluicegate.resilience.client.calls import CallObserver, ResilientClient
 from sluicegate.resilience.dependencies.dependency import Dependency
 from sluicegate.resilience.hosts.group import HostGroup

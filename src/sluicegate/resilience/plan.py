@@ -20,7 +20,7 @@ from sluicegate.kernels.call_plan import (
     worst_attempts,
     worst_time_us,
 )
-from sluicegate.policies.retry import RetrySettings
+from sluicegate.policies.client.retry import RetrySettings
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.plan_settings import DependencySettings
 from sluicegate.resilience.settings import Resilience

@@ -27,13 +27,13 @@ from typing import Any, Final, final
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.admission.degradation import check_switches
 from sluicegate.policies.admission.settings import (
     BYTES_MAX,
     LENGTH_MAX,
     SLOTS_MAX,
     WAITER_BYTES,
 )
-from sluicegate.policies.degradation import check_switches
 from sluicegate.policies.settings import check_ranges
 from sluicegate.resilience.client.settings import ClientSettings, client_settings
 from sluicegate.resilience.faults.settings import FaultSettings, fault_settings

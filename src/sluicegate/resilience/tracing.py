@@ -16,7 +16,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 
 try:
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, get_tracer

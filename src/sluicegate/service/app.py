@@ -21,7 +21,7 @@ from sluicegate.doors.http.routes import Route
 from sluicegate.doors.http.schemas import EVERYWHERE, FREE
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.protocol import RespDoor
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.background import Background
 from sluicegate.service.bounds import http_settings

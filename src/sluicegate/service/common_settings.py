@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.utilization_shed import CRITICAL_BEGIN_MIN
-from sluicegate.policies.ramps import (
+from sluicegate.policies.admission.ramps import (
     FROM_DEFAULT,
     NEVER,
     ONE_BY_ONE,

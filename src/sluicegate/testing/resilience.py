@@ -14,7 +14,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import final
 
-from sluicegate.policies.retry import ATTEMPTS_MAX
+from sluicegate.policies.client.retry import ATTEMPTS_MAX
 from sluicegate.policies.settings import within
 from sluicegate.resilience.client.bypass import BYPASS
 

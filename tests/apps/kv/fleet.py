@@ -12,7 +12,7 @@ from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import SeededChance
 from tests.policies.virtual import START_US, VirtualLoop, pause_us

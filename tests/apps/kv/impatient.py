@@ -10,7 +10,7 @@ from functools import partial
 
 from sluicegate.apps.kv import app
 from sluicegate.cli import main
-from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
+from sluicegate.policies.quota.refusal_pace import RefusalPace, RefusalPaceSettings
 
 SETTINGS = RefusalPaceSettings(burst=50, refusals_per_s=1, delay_us_max=1_000_000)
 

@@ -25,7 +25,7 @@ from sluicegate.apps.kv.shield.shield import COLD, FRESH, MISS, NEGATIVE, REFRES
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.cache.coalesce import Flight
 from sluicegate.testing import HandClock
 from tests.apps.kv.step_loop import StepLoop
 

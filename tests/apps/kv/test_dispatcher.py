@@ -23,9 +23,9 @@ from sluicegate.contracts.engine import Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
-from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.resource_groups import ResourceGroups
+from sluicegate.policies.quota.group_settings import ResourceGroup, ResourceGroupsSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.resource_groups import ResourceGroups
 from sluicegate.service.background import Background
 from sluicegate.service.settings import settings_from
 from sluicegate.testing import HandClock

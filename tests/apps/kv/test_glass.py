@@ -10,7 +10,7 @@ import pytest
 from sluicegate.apps.kv.glass_budget import GlassBudget
 from sluicegate.limits.glass.break_glass import ALL, Glass, GlassView, Opening
 from sluicegate.limits.glass.sources import open_source
-from sluicegate.policies.budgets import TokenBudgets
+from sluicegate.policies.quota.budgets import TokenBudgets
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.limiter.process import rules_file
 from tests.engines.child import until

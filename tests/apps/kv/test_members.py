@@ -19,7 +19,7 @@ from sluicegate.apps.kv.quotas import needs_demand
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.policies.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
 from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.store import RedisStore

@@ -9,7 +9,7 @@ import pytest
 from sluicegate.apps.kv.members import StaticMembers
 from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore, admitted

@@ -14,7 +14,7 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreState, StoreWatch
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.policies.leased_budget import LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudgetSettings
 from sluicegate.service.settings import settings_from
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore

@@ -15,7 +15,7 @@ from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, WAITERS_FULL
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.cache.coalesce import Flight
 from sluicegate.testing import SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 

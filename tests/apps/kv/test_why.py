@@ -16,7 +16,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
 from sluicegate.contracts.request import Request
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.testing import HandClock
 from tests.apps.kv.process import KvProcess, access_file, token_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sluicegate.apps.limiter.app import SHEDS
 from sluicegate.apps.limiter.fleet_state import HEARD_US, FleetState
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.policies.utilization_gate import OpenGate, Readings, UtilizationGate
+from sluicegate.policies.admission.utilization_gate import OpenGate, Readings, UtilizationGate
 from sluicegate.stores.redis.store import RedisStore
 from sluicegate.testing import HandClock, SeededChance
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file

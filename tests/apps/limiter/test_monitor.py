@@ -7,7 +7,7 @@ import pytest
 from sluicegate import Criticality, Decision
 from sluicegate.apps.limiter import monitor as module
 from sluicegate.apps.limiter.monitor import LOG_EVERY_US, LOOK_US, Monitor
-from sluicegate.policies.utilization_gate import SIGNALS, UtilizationGate
+from sluicegate.policies.admission.utilization_gate import SIGNALS, UtilizationGate
 from sluicegate.service.background import LAG_TICK_US
 from sluicegate.system import Load, PressureStall, ThreadTimes
 from sluicegate.telemetry.service_metrics import ServiceMetrics

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sluicegate.policies.utilization_gate import SIGNALS
+from sluicegate.policies.admission.utilization_gate import SIGNALS
 from sluicegate.system import LoadMeter
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 from tests.engines.child import until

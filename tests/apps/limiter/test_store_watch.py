@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.apps.limiter.store_watch import LOG_EVERY_US, LimiterStoreWatch
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.policies.path_timeout import CEILING_US, PathTimeout
+from sluicegate.policies.client.path_timeout import CEILING_US, PathTimeout
 from sluicegate.stores.redis.eviction import Eviction
 from sluicegate.testing import HandClock
 

@@ -23,7 +23,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
 from sluicegate.policies.access import EVERYBODY
-from sluicegate.policies.utilization_gate import OpenGate
+from sluicegate.policies.admission.utilization_gate import OpenGate
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker

@@ -4,7 +4,7 @@ import json
 
 from sluicegate.command_line.decision_words import describe, describe_refusal
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.utilization_gate import Readings, UtilizationSettings
+from sluicegate.policies.admission.utilization_gate import Readings, UtilizationSettings
 from sluicegate.service.siblings import merge_pages
 from sluicegate.service.status import to_json
 

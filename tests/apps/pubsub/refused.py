@@ -16,7 +16,7 @@ from sluicegate.apps.pubsub.session import PubSubSession
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.request import Request
-from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.testing import HandClock, SeededChance
 
 LIMIT: Final = AccountLimit(1, 1)

@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.suppression import AccountCount, SuppressReport
 from sluicegate.contracts.usage import PeriodCount, UsageCount, UsageReport
 from sluicegate.kernels.hash_ring import Rendezvous
-from sluicegate.policies.periods import month_of
+from sluicegate.policies.quota.periods import month_of
 from sluicegate.service.settings import settings_from
 from sluicegate.wire.resp import command
 from sluicegate.wire.suppression_messages import encode_report

@@ -11,7 +11,7 @@ import pytest
 from sluicegate.apps.pubsub.usage_file import UsageFile
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.usage import PeriodCount
-from sluicegate.policies.usage import SavedUsage
+from sluicegate.policies.quota.usage import SavedUsage
 
 MONTH = 24_000
 USAGE = [

@@ -11,7 +11,7 @@ from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
-from sluicegate.policies.utilization_gate import OpenGate
+from sluicegate.policies.admission.utilization_gate import OpenGate
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
 from sluicegate.rules.releases.signatures import Verifier

@@ -14,7 +14,7 @@ from sluicegate.lab.drills import command, hot_key, recovery, report, shares
 from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.load import DrillLoad, schedule
 from sluicegate.lab.plots_style import MUST_FAIL, MUTED, OURS
-from sluicegate.policies.hot_key import HotKeySettings
+from sluicegate.policies.cache.hot_key import HotKeySettings
 
 PNG = b"\x89PNG"
 

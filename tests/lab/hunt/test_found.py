@@ -17,8 +17,8 @@ from sluicegate.lab.hunt.invariants import check
 from sluicegate.lab.hunt.search import play_setup
 from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.world import World, run
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.suppress import Suppress
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.suppression.suppress import Suppress
 from sluicegate.testing import START_US, SeededChance
 
 MS = 1_000

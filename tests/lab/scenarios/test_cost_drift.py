@@ -22,7 +22,7 @@ from sluicegate.lab.scenarios.cost_drift import (
     measure,
     play,
 )
-from sluicegate.policies.request_units import RequestUnits
+from sluicegate.policies.quota.request_units import RequestUnits
 from tests.prove.seeds import seeds
 
 SHORT = ("rows", "liar")

@@ -24,7 +24,7 @@ from sluicegate.lab.scenarios.hot_keys import (
     without_hot_key,
 )
 from sluicegate.lab.world import World
-from sluicegate.policies.hot_key import HotKeySettings
+from sluicegate.policies.cache.hot_key import HotKeySettings
 
 SHORT = FloodRig(begin_us=100_000, early_us=400_000, span_us=700_000, phase_us=200_000)
 BOUNDS = {goal.figure: goal.at_most for goal in SCENARIO.goals}

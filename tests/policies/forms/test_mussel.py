@@ -24,7 +24,7 @@ from sluicegate.policies.forms.mussel import (
 )
 from sluicegate.policies.forms.mussel.prices import CALLERS_MAX, PENALTY_MILLI, PRICE_MILLI, STRIKES
 from sluicegate.policies.forms.mussel.ratio import NEUTRAL, SECOND_US
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, StackPermit
 from tests.policies.virtual import VirtualLoop, pause_us, run
 

@@ -17,7 +17,7 @@ from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.rulebook import Author
 from sluicegate.contracts.usage import PeriodCount
 from sluicegate.limits.glass.file import FileGlassStore
-from sluicegate.policies.usage import SavedUsage
+from sluicegate.policies.quota.usage import SavedUsage
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log

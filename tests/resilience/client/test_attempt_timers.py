@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience import Client
 from sluicegate.resilience.client.attempt_timers import LoopTimers
 

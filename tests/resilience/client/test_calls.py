@@ -11,7 +11,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import BREAKER_OPEN, DEADLINE, OVERLOADED, RATE_LIMITED, Reason
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.resilient import resilient
 from sluicegate.resilience.client.settings import ClientSettings, client_settings

@@ -16,7 +16,7 @@ import pytest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import BREAKER_OPEN, DEADLINE
-from sluicegate.policies.call_result import ResultKind
+from sluicegate.policies.client.call_result import ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.grpc import (
     AsyncResilientInterceptor,

@@ -14,8 +14,8 @@ import requests
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.policies.balance import BalancePermit
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.balance import BalancePermit
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.httpx import AsyncResilientTransport, ResilientTransport
 from sluicegate.resilience.client.race import THREADS_MAX

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.http_results import AFTER_S_MAX, result_of_response
 
 MS = 1_000

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.settings import client_settings
 from tests.policies.virtual import VirtualLoop, pause_us, run

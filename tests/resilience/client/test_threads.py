@@ -12,8 +12,8 @@ import pytest
 
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
-from sluicegate.policies.breaker import BreakerChange
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.breaker import BreakerChange
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.resilient import resilient
 from sluicegate.resilience.client.settings import client_settings

@@ -8,8 +8,8 @@ import pytest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL, DEADLINE
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.fallback import Fallback, FallbackSettings
 from sluicegate.resilience import gather
 from sluicegate.resilience.context import ServedRequest, serve
 from sluicegate.resilience.dependencies.dependency import Dependency

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import ResultKind
+from sluicegate.policies.client.call_result import ResultKind
 from sluicegate.resilience import soft
 from sluicegate.testing import HandClock
 

@@ -11,8 +11,8 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL
-from sluicegate.policies.call_result import ResultKind
-from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.policies.client.call_result import ResultKind
+from sluicegate.policies.client.fallback import Fallback, FallbackSettings
 from sluicegate.resilience import gather_now
 from sluicegate.resilience.context import ServedRequest, reset_served, served_request, set_served
 from sluicegate.resilience.dependencies.dependency import Dependency

@@ -36,7 +36,7 @@ import websockets
 import websockets.sync.client
 from botocore.config import Config
 
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience import Client
 from sluicegate.resilience.errors.registry import result_of_driver_error
 from tests.resilience.client.server import GARBAGE, HANGS, LOST, refusing, serving

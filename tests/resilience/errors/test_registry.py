@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import ResultKind
+from sluicegate.policies.client.call_result import ResultKind
 from sluicegate.resilience.errors.registry import ErrorRules, result_of_driver_error
 
 K = ResultKind

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from sluicegate.kernels.outlier import HostVerdict
-from sluicegate.policies.balance import BalanceSettings
-from sluicegate.policies.outlier import OutlierSettings
+from sluicegate.policies.client.balance import BalanceSettings
+from sluicegate.policies.client.outlier import OutlierSettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import AsyncResilientTransport
 from sluicegate.resilience.client.settings import client_settings

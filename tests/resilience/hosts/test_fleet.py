@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from sluicegate.kernels.outlier import HostVerdict
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.outlier import TOLD, OutlierSettings
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.outlier import TOLD, OutlierSettings
 from sluicegate.resilience.hosts.fleet import (
     FRESH_MS,
     HELD_TIMES,

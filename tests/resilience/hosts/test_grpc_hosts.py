@@ -13,7 +13,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.kernels.outlier import HostVerdict
-from sluicegate.policies.balance import BalanceSettings
+from sluicegate.policies.client.balance import BalanceSettings
 from sluicegate.resilience.client import grpc_hosts
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.grpc_hosts import async_host_channel, host_channel

@@ -21,7 +21,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
-from sluicegate.policies.degradation import OverloadLevel
+from sluicegate.policies.admission.degradation import OverloadLevel
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
 from sluicegate.resilience.rulebook import follow_rulebook
 from sluicegate.resilience.server.asgi import protect

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisConnection, Reply
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, command

@@ -12,7 +12,7 @@ import hiredis
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisConnection, open_connection
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings

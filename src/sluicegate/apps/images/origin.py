@@ -36,9 +36,9 @@ from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
 from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.retry import RetrySettings
 from sluicegate.policies.images.cache_control import OriginCaching, read_caching
-from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
 

@@ -6,8 +6,8 @@
     else process                      -> store, remember
     or a failure                      -> remember, for as long as its kind says (`failures.py`)
 
-Who asks for a URL or a variant that is under way waits for it (`policies/coalesce.py`). What an
-origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
+Who asks for a URL or a variant that is under way waits for it (`policies/cache/coalesce.py`). What
+an origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
 
     check    when the lifetime that the origin gave is over (`recheck_s` to `fresh_max_s`; `fresh_s`
              if it gave none) the image is served for `stale_s` more, and one check runs behind the
@@ -58,7 +58,7 @@ from sluicegate.contracts.image_spec import PLACEHOLDER, ImageSpec, parse_spec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.admission.gate import Gate
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, CoalesceStats
 from sluicegate.policies.images.cache_control import UNSAID, must_check
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 

@@ -3,10 +3,10 @@
     1 RU a variant, and 1 RU for each million pixels that are decoded or their worth in pixels that
     are encoded (`policies/images/pixel_cost.py`)
 
-The policy of all services (`policies/request_units.py`): charged by what is expected, settled to
-what it was, refused as `quota_spent`, or `cost_above_limit` where the quota never suffices. What is
-served from memory or from the store costs nothing; who joins a variant under way pays nothing, the
-first pays. What is compared for likeness is the service's own wish, and nobody's cost.
+The policy of all services (`policies/quota/request_units.py`): charged by what is expected, settled
+to what it was, refused as `quota_spent`, or `cost_above_limit` where the quota never suffices. What
+is served from memory or from the store costs nothing; who joins a variant under way pays nothing,
+the first pays. What is compared for likeness is the service's own wish, and nobody's cost.
 
 Bounds: `CALLERS_MAX` callers with a budget, the others share one; the usage of `SHOWN` is known.
 """
@@ -23,14 +23,14 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.budgets import Budget, TokenBudgets
 from sluicegate.policies.images.pixel_cost import expected_pixel_cost, pixel_cost
-from sluicegate.policies.request_units import (
+from sluicegate.policies.quota.budgets import Budget, TokenBudgets
+from sluicegate.policies.quota.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,
 )
-from sluicegate.policies.work_shape import WorkShape
+from sluicegate.policies.quota.work_shape import WorkShape
 
 CALLERS_MAX: Final = 10_000
 SHOWN: Final = 100

@@ -28,8 +28,8 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.contracts.request import NO_ATTRIBUTES, Measured, Request
 from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.quota.work_shape import ROWS, SIZE
 from sluicegate.policies.stack import StackPermit, StackStats, outcome_of
-from sluicegate.policies.work_shape import ROWS, SIZE
 
 T = TypeVar("T")
 # The block that was on its way may be of the epoch that has just ended; the next is of this one.

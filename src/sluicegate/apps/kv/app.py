@@ -64,7 +64,7 @@ from sluicegate.doors.resp.kv.plan import REPLY_BYTES_MAX
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.limits.glass.follower import GlassFollower, follow
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set

@@ -20,7 +20,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
-from sluicegate.policies.budgets import Pricing
+from sluicegate.policies.quota.budgets import Pricing
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.service_rule_set import ServiceRuleSet

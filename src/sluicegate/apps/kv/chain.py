@@ -31,11 +31,11 @@ from sluicegate.policies.admission.pressure import (
     slow_resources,
 )
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.budgets import Budget
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.forms.mussel.form import MusselChain, MusselSettings
 from sluicegate.policies.forms.pool import QueuePool
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.budgets import Budget
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, StackObserver, StackPermit, StackStage, at_once, waits
 
 GET: Final = "get"

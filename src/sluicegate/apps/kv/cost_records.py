@@ -28,7 +28,7 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.cost_model import EstimateRow, Weights, WorkRow
 from sluicegate.kernels.key_span import KeySpanRow
-from sluicegate.policies.request_units import RequestUnits
+from sluicegate.policies.quota.request_units import RequestUnits
 from sluicegate.policies.settings import check_ranges
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 

@@ -11,7 +11,7 @@ from typing import final
 
 from sluicegate.kernels.verdict import Verdict
 from sluicegate.limits.glass.break_glass import Glass
-from sluicegate.policies.budgets import Budget
+from sluicegate.policies.quota.budgets import Budget
 
 
 @final

@@ -1,8 +1,9 @@
 """Group leases: a tree of quotas whose bounds are leased between dispatchers.
 
-Each dispatcher has a tree of its own (`policies/resource_groups.py`), with a part of each group
-that follows the demand for it: what is asked for here, of what heartbeats say is asked anywhere. So
-a group has its quota wherever its callers come in, and what others leave is lent there.
+Each dispatcher has a tree of its own (`policies/quota/resource_groups.py`), with a part of each
+group that follows the demand for it: what is asked for here, of what heartbeats say is asked
+anywhere. So a group has its quota wherever its callers come in, and what others leave is lent
+there.
 
 Heartbeats are late by half a second, so parts may add up to more than the whole for an epoch. What
 the tree admits is therefore taken from blocks of two kinds besides, leased from the store as those
@@ -22,9 +23,9 @@ from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.group_settings import ResourceGroupsSettings
-from sluicegate.policies.leased_budget import LIVE, RU_MAX
-from sluicegate.policies.resource_groups import ResourceGroups
+from sluicegate.policies.quota.group_settings import ResourceGroupsSettings
+from sluicegate.policies.quota.leased_budget import LIVE, RU_MAX
+from sluicegate.policies.quota.resource_groups import ResourceGroups
 
 ACCOUNT: Final = "group:"  # begins the names of the bounds in the store
 KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.leased_budget import SHARE_ONE
+from sluicegate.policies.quota.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
 
 MEMBERS_MAX: Final = 1_000

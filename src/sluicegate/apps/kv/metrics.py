@@ -10,7 +10,7 @@ from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import EngineHealth
 from sluicegate.policies.admission.pressure import Pressure
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackStats
 from sluicegate.telemetry.prometheus import (
     Labels,

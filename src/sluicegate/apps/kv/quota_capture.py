@@ -20,7 +20,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.budgets import Budget, Pricing
+from sluicegate.policies.quota.budgets import Budget, Pricing
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.quota_asks import charge_of, settlement_of

@@ -32,16 +32,16 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.store import Store
 from sluicegate.policies.admission.gate import Gate
-from sluicegate.policies.budgets import Budget
-from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
-from sluicegate.policies.leased_budget import (
+from sluicegate.policies.quota.budgets import Budget
+from sluicegate.policies.quota.group_settings import ResourceGroupsSettings, read_groups
+from sluicegate.policies.quota.leased_budget import (
     LIVE,
     SHARES,
     BudgetStanding,
     LeasedBudget,
     LeasedBudgetSettings,
 )
-from sluicegate.policies.resource_groups import ResourceGroups
+from sluicegate.policies.quota.resource_groups import ResourceGroups
 from sluicegate.rules.plain_values import read_yaml
 from sluicegate.service.background import Background
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge

@@ -21,7 +21,7 @@ from sluicegate.apps.kv.chain import PolicyChain
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.request import Request
-from sluicegate.policies.leased_budget import BudgetStanding
+from sluicegate.policies.quota.leased_budget import BudgetStanding
 
 TOGETHER_US: Final = 1_000_000
 CACHED: Final = "cached"  # the operation of a read that would have been answered from memory

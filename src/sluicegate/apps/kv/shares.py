@@ -1,10 +1,10 @@
 """Shares: the task that supplies a leased budget with blocks from the store.
 
-The budget (`policies/leased_budget.py`) decides what to request and what to do with the result;
-this task carries both. All callers that lack units in one tick of the loop share a round; meanwhile
-the others wait for the next. A request that finds its budget empty may wait for the coming round,
-`wait_us` at most. If the block is late then, the store is slow: the caller has its share in
-advance, as in an outage of the store, and is not rejected because of the delay.
+The budget (`policies/quota/leased_budget.py`) decides what to request and what to do with the
+result; this task carries both. All callers that lack units in one tick of the loop share a round;
+meanwhile the others wait for the next. A request that finds its budget empty may wait for the
+coming round, `wait_us` at most. If the block is late then, the store is slow: the caller has its
+share in advance, as in an outage of the store, and is not rejected because of the delay.
 
 When a whole round goes unanswered, the budget is told that the store is gone. Then it is probed
 each `probe_us` by a request that takes nothing. A store that fails in part fails only the callers
@@ -26,7 +26,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, PartialTake, Store
-from sluicegate.policies.leased_budget import SHARES, BlockRequest, LeasedBudget
+from sluicegate.policies.quota.leased_budget import SHARES, BlockRequest, LeasedBudget
 from sluicegate.policies.settings import within
 
 LIMIT_ID: Final = "ru"

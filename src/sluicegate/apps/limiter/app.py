@@ -50,7 +50,11 @@ from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.limits.glass.follower import GlassFollower, follow
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
-from sluicegate.policies.utilization_gate import OpenGate, UtilizationGate, UtilizationSettings
+from sluicegate.policies.admission.utilization_gate import (
+    OpenGate,
+    UtilizationGate,
+    UtilizationSettings,
+)
 from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.release_counts import release_counts

@@ -14,7 +14,7 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.policies.utilization_gate import OpenGate, UtilizationGate
+from sluicegate.policies.admission.utilization_gate import OpenGate, UtilizationGate
 
 TICK_S: Final = 1.0
 HEARD_US: Final = 3_000_000

@@ -10,7 +10,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
-from sluicegate.policies.utilization_gate import UtilizationStats
+from sluicegate.policies.admission.utilization_gate import UtilizationStats
 from sluicegate.rules.mesh.rule_stats import RuleStatsValues
 from sluicegate.rules.unmatched import UnmatchedRequests
 from sluicegate.service.rules_source import RulesSource

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Final, final
 
-from sluicegate.policies.utilization_gate import SIGNALS, Readings, UtilizationGate
+from sluicegate.policies.admission.utilization_gate import SIGNALS, Readings, UtilizationGate
 from sluicegate.service.background import LAG_TICK_US, busy_share, measure_lag
 from sluicegate.system import LoadMeter, Throttling, now_us, read_pressure, thread_times
 from sluicegate.telemetry.service_metrics import ServiceMetrics

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 

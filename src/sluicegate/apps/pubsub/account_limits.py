@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.suppress_master import AccountLimit
-from sluicegate.policies.usage import NO_PLAN, UsagePlan, hour_of_month
+from sluicegate.policies.quota.usage import NO_PLAN, UsagePlan, hour_of_month
+from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 10_000_000

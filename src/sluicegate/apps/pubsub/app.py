@@ -44,7 +44,7 @@ from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.websocket.door import WebSocketDoor
 from sluicegate.doors.websocket.session import Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
-from sluicegate.policies.usage import UsagePlan, UsageSettings
+from sluicegate.policies.quota.usage import UsagePlan, UsageSettings
 from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId

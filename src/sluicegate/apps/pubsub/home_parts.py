@@ -27,7 +27,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.kernels.token_bucket import TokenBucket
-from sluicegate.policies.usage import UsageMeter
+from sluicegate.policies.quota.usage import UsageMeter
 from sluicegate.stores.event_logs import KAFKA_SCHEMES, open_shared_log
 from sluicegate.stores.files.log import FileLog
 from sluicegate.stores.files.settings import FileLogSettings

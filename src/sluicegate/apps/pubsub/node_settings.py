@@ -11,8 +11,13 @@ from urllib.parse import urlsplit
 from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import NODES_MAX
-from sluicegate.policies.suppress import ERROR_DIFFUSION, REJECTIONS, SuppressSettings
-from sluicegate.policies.suppress_master import FORMS, LADDER, SHARES, SuppressMasterSettings
+from sluicegate.policies.suppression.suppress import ERROR_DIFFUSION, REJECTIONS, SuppressSettings
+from sluicegate.policies.suppression.suppress_master import (
+    FORMS,
+    LADDER,
+    SHARES,
+    SuppressMasterSettings,
+)
 from sluicegate.service.common_settings import ADDRESS, AccessSettings
 from sluicegate.service.settings import Setting, SettingType, one_of, seconds, whole
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings, parse_url

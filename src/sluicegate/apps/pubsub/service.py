@@ -2,9 +2,9 @@
 
 Only a publish is refused, and the reason says which limit it was: that of the channel, the rate of
 the account (`cluster/account_limiter.py`), what it may use up in an hour or a month
-(`policies/usage.py`), or the number of channels. It costs one message, and one for each who is
-subscribed. What the limits refuse counts as attempted, or the account master would see a rate that
-falls with its own refusals, and let go; of an hour and a month it uses up nothing.
+(`policies/quota/usage.py`), or the number of channels. It costs one message, and one for each who
+is subscribed. What the limits refuse counts as attempted, or the account master would see a rate
+that falls with its own refusals, and let go; of an hour and a month it uses up nothing.
 
 In a cluster a channel has one home, and all of that is done there: another node passes on what it
 is asked (`nodes.py`). A node refuses by itself what is of an account that is over its rate, or has
@@ -51,7 +51,7 @@ from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.reasons import CHANNEL_LIMITED, HOME_UNAVAILABLE, SUPPRESSED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import TokenBucket
-from sluicegate.policies.usage import UsageMeter, UsageWarning
+from sluicegate.policies.quota.usage import UsageMeter, UsageWarning
 
 READ_BYTES: Final = 1 << 20  # of a page of history, and one more message
 _SECOND_US: Final = 1_000_000

@@ -17,8 +17,8 @@ from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.usage import PeriodCount
-from sluicegate.policies.periods import month_of
-from sluicegate.policies.usage import SavedUsage, UsageMeter
+from sluicegate.policies.quota.periods import month_of
+from sluicegate.policies.quota.usage import SavedUsage, UsageMeter
 from sluicegate.system import now_us
 
 SAVE_S: Final = 0.5

@@ -1,9 +1,10 @@
 """Replay: what callers really asked of a dispatcher, charged again under proposed quotas.
 
-The budget is the one that `sluicegate kv` charges (`policies/leased_budget.py`), as it is without a
-store, on the instants of the capture. A correction belongs to the latest charge of its caller: if
-that is refused here, it does not count. What was refused and is admitted here is charged what was
-estimated for it; nobody knows what it would have cost, or whether its caller would have retried.
+The budget is the one that `sluicegate kv` charges (`policies/quota/leased_budget.py`), as it is
+without a store, on the instants of the capture. A correction belongs to the latest charge of its
+caller: if that is refused here, it does not count. What was refused and is admitted here is charged
+what was estimated for it; nobody knows what it would have cost, or whether its caller would have
+retried.
 
 Callers do not touch one another's budgets, so each is played by itself. Bound: the requests that
 were read, at 17 bytes each.
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.kernels.cost_model import MILLI
-from sluicegate.policies.leased_budget import RU_MAX, LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import RU_MAX, LeasedBudget, LeasedBudgetSettings
 from sluicegate.shadow.quota_asks import read_asked
 from sluicegate.shadow.traffic import REFUSED, CapturedTraffic
 

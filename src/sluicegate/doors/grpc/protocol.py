@@ -31,7 +31,7 @@ from sluicegate.doors.grpc.streaming import StreamRun
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")

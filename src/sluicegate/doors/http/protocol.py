@@ -58,7 +58,7 @@ from sluicegate.doors.http.replies import (
 )
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

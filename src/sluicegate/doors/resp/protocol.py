@@ -32,7 +32,7 @@ from sluicegate.doors.resp.session import Command, CommandTable, Reply, RespStat
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.turns import Turns, TurnShare, class_of
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 from sluicegate.wire.resp import CommandReader, OversizedCommand, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn

@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import SluicegateError, Unauthenticated
 from sluicegate.doors.connection_pace import is_over_quota
 from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.policies.refusal_pace import RefusalPace
+from sluicegate.policies.quota.refusal_pace import RefusalPace
 
 ANYBODY: Final = "default"  # the user of clients that know only a password
 

@@ -34,7 +34,7 @@ from sluicegate.lab.rigs.accounts import (
     SuppressingNode,
 )
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import SuppressSettings
+from sluicegate.policies.suppression.suppress import SuppressSettings
 
 SLOTS: Final = 10
 TWO_SPEED_NODE: Final = SuppressSettings(fuse_ratio=0)

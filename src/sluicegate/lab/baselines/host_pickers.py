@@ -25,8 +25,8 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, choose
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.hosts import NOBODY, HostsRig
-from sluicegate.policies.call_result import CallResult
-from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.policies.client.call_result import CallResult
+from sluicegate.policies.client.outlier import Outlier, OutlierSettings
 
 PUBLISHED: Final = OutlierSettings(
     sweep_us=10_000_000,

@@ -30,7 +30,7 @@ from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, slice_of
 from sluicegate.lab.drills.slots import fill, keys, reads
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.policies.hot_key import COLD, HotKey, HotKeySettings
+from sluicegate.policies.cache.hot_key import COLD, HotKey, HotKeySettings
 from sluicegate.system import now_us
 
 DISPATCHERS: Final = 2

@@ -16,11 +16,11 @@ from sluicegate.lab.hunt.stage import MS
 from sluicegate.lab.world import World
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.budgets import Budget, TokenBudgets
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.forms.mussel import MusselPrices
-from sluicegate.policies.leased_budget import LIVE, LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.budgets import Budget, TokenBudgets
+from sluicegate.policies.quota.leased_budget import LIVE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
 
 REQUEST_BYTES: Final = 1_000

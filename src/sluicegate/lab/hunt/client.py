@@ -20,14 +20,14 @@ from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck, speeds_of
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.world import World
-from sluicegate.policies.balance import Balance
-from sluicegate.policies.breaker import Breaker, BreakerPermit
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of
-from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
-from sluicegate.policies.fallback import Fallback
-from sluicegate.policies.hedge import Hedge, HedgeSettings
-from sluicegate.policies.retry import Retry, RetrySettings
-from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
+from sluicegate.policies.client.balance import Balance
+from sluicegate.policies.client.breaker import Breaker, BreakerPermit
+from sluicegate.policies.client.call_result import CallResult, ResultKind, result_of
+from sluicegate.policies.client.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.client.fallback import Fallback
+from sluicegate.policies.client.hedge import Hedge, HedgeSettings
+from sluicegate.policies.client.retry import Retry, RetrySettings
+from sluicegate.policies.client.retry_budget import RetryBudgets, RetryBudgetSettings
 
 SHARD: Final = "fleet"
 # What a host answers at once when that fault acts on it.

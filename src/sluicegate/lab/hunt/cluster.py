@@ -21,8 +21,8 @@ from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import COURSE_US, MS, SAMPLE_US, active, arrivals_of, settled
 from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import Suppress
-from sluicegate.policies.suppress_master import AccountLimit, SuppressMaster
+from sluicegate.policies.suppression.suppress import Suppress
+from sluicegate.policies.suppression.suppress_master import AccountLimit, SuppressMaster
 
 MASTER: Final = "master"
 TICK_US: Final = 50_000

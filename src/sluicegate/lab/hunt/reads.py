@@ -23,8 +23,16 @@ from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck
 from sluicegate.lab.world import World
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, Fill, HotKey, HotKeySettings
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.cache.hot_key import (
+    COLD,
+    MISS,
+    REFRESH,
+    STALE,
+    Fill,
+    HotKey,
+    HotKeySettings,
+)
 
 VALUE_BYTES: Final = 100
 HANG_US: Final = 30_000_000

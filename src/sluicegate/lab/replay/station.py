@@ -34,7 +34,7 @@ from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.traces.trace import Trace, TraceRow
 from sluicegate.lab.world import World, run
-from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, HotKey, HotKeySettings
+from sluicegate.policies.cache.hot_key import COLD, MISS, REFRESH, STALE, HotKey, HotKeySettings
 
 ROWS_MAX: Final = 200_000
 DISTINCT_MAX: Final = 5_000_000

@@ -27,8 +27,8 @@ from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.scenario import Curves, Figures
 from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
-from sluicegate.policies.suppress import Suppress, SuppressSettings
-from sluicegate.policies.suppress_master import (
+from sluicegate.policies.suppression.suppress import Suppress, SuppressSettings
+from sluicegate.policies.suppression.suppress_master import (
     LINEAR,
     MEAN,
     SHARES,

@@ -21,9 +21,9 @@ from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.scenario import candidate_maker
 from sluicegate.lab.speed_profile import STEADY, SpeedProfile
-from sluicegate.policies.balance import Balance, BalanceSettings
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.policies.client.balance import Balance, BalanceSettings
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.outlier import Outlier, OutlierSettings
 from sluicegate.policies.settings import part_of, within
 
 BUCKET_US: Final = 1_000_000

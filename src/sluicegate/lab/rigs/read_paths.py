@@ -20,8 +20,8 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.durations import Duration
 from sluicegate.lab.world import World
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.hot_key import (
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.cache.hot_key import (
     COLD,
     FRESH,
     MISS,

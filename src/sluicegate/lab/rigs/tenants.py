@@ -35,9 +35,9 @@ from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.work_shape import WorkShape
 from sluicegate.policies.stack import Stack, at_once, waits
-from sluicegate.policies.work_shape import WorkShape
 from sluicegate.testing import START_US
 
 Cut: TypeAlias = Callable[[Request], Iterable[Request]]

@@ -44,7 +44,7 @@ from sluicegate.lab.scenario import (
     Scenario,
 )
 from sluicegate.lab.speed_profile import SpeedProfile
-from sluicegate.policies.request_units import RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnitsSettings
 
 SECOND: Final = 1_000_000
 RU_US: Final = 10_000

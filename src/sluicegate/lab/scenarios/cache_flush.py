@@ -54,7 +54,7 @@ from sluicegate.lab.scenario import (
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.testing import START_US
 
 BUCKET_US: Final = 250_000

@@ -31,7 +31,7 @@ from sluicegate.lab.baselines.caches import SingleFlight
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import OVER_CASES, Curves, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
 
 ERROR: Final = "error"  # the first fetch fails
 CANCEL: Final = "cancel"  # the first reader is cancelled, and a tenth of the others

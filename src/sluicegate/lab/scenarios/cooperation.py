@@ -53,8 +53,8 @@ from sluicegate.lab.scenario import (
 )
 from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.resilience.overload_mark import FIELD, parse_overload_mark
 
 MakeCallerPolicy: TypeAlias = Callable[[World, str], Policy]

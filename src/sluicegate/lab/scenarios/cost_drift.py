@@ -41,8 +41,8 @@ from sluicegate.lab.scenario import (
     PlotSpec,
     Scenario,
 )
-from sluicegate.policies.budgets import CHARGED
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.budgets import CHARGED
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.testing import START_US
 
 SIGMA: Final = 0.41

@@ -39,7 +39,7 @@ from sluicegate.lab.scenario import (
     Scenario,
     candidate_maker,
 )
-from sluicegate.policies.hot_key import COLD, MISS, HotKey, HotKeySettings
+from sluicegate.policies.cache.hot_key import COLD, MISS, HotKey, HotKeySettings
 from sluicegate.testing import START_US
 
 PHASE_US: Final = 1_000_000

@@ -44,7 +44,7 @@ from sluicegate.lab.scenario import (
     candidate_maker,
 )
 from sluicegate.lab.world import World, run
-from sluicegate.policies.hot_key import COLD, REFRESH, HotKeySettings
+from sluicegate.policies.cache.hot_key import COLD, REFRESH, HotKeySettings
 
 BUCKET_US: Final = 100_000
 CROWD_US: Final = 100_000

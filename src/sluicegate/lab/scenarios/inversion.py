@@ -46,8 +46,8 @@ from sluicegate.lab.scenario import AS_BARS, PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.cache.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.settings import one_of
 from sluicegate.policies.stack import Stack, waits
 

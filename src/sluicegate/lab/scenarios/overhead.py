@@ -33,9 +33,9 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import AS_BARS, WALL, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
+from sluicegate.policies.cache.hot_key import HotKey, HotKeySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
 from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance

@@ -32,9 +32,9 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.read_paths import Get, ReadPath, ShieldedReads, VersionedStore, read
 from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.fallback import Fallback, FallbackSettings
-from sluicegate.policies.hot_key import HotKeySettings
+from sluicegate.policies.cache.hot_key import HotKeySettings
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.fallback import Fallback, FallbackSettings
 
 MakeReadPath: TypeAlias = Callable[[Clock, Chance, Get, bool], ReadPath]  # hot at once, or as it is
 

@@ -45,7 +45,7 @@ from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
-from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.quota.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, at_once, waits
 
 CAPACITY_PER_S: Final = 3_200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.policies.admission.degradation import OverloadLevel
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate
 from sluicegate.policies.admission.resource import Resource
-from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.forms.pool import QueuePool
 
 _SHOWN_MAX: Final = 3

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.contracts.errors import MissingPackage
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import claims_of, request_of
 from sluicegate.resilience.client.http_results import (

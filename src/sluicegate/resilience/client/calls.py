@@ -28,18 +28,18 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.balance import BalancePermit
-from sluicegate.policies.breaker import (
+from sluicegate.policies.client.balance import BalancePermit
+from sluicegate.policies.client.breaker import (
     Breaker,
     BreakerChange,
     BreakerListener,
     BreakerPermit,
 )
-from sluicegate.policies.call_result import OK, CallResult, ResultKind
-from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
-from sluicegate.policies.hedge import Hedge
-from sluicegate.policies.retry import ATTEMPTS_SPENT, Retry, never_repeated
-from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.policies.client.call_result import OK, CallResult, ResultKind
+from sluicegate.policies.client.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.client.hedge import Hedge
+from sluicegate.policies.client.retry import ATTEMPTS_SPENT, Retry, never_repeated
+from sluicegate.policies.client.retry_budget import RetryBudgets
 from sluicegate.resilience.client.attempt_timers import LoopTimers
 from sluicegate.resilience.client.bypass import BYPASS
 from sluicegate.resilience.client.race import ThreadRaces

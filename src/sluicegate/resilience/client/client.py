@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request, make_request
-from sluicegate.policies.call_result import CallResult, result_of_value
-from sluicegate.policies.hedge import HedgeSettings
+from sluicegate.policies.client.call_result import CallResult, result_of_value
+from sluicegate.policies.client.hedge import HedgeSettings
 from sluicegate.policies.settings import part_of
 from sluicegate.resilience.client.calls import Call, CallObserver, ResilientClient
 from sluicegate.resilience.client.claims import class_of

@@ -22,7 +22,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.request import Request, make_request
 from sluicegate.doors.claims import criticality_of
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
 from sluicegate.resilience.client.grpc_results import Metadata, metadata_values, result_of_code

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.http_results import result_of_mark
 from sluicegate.resilience.overload_mark import (
     AFTER_MS_MAX,

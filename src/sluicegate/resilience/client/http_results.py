@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.overload_mark import (
     FIELD,
     HANDED_ON,

@@ -18,7 +18,7 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
-from sluicegate.policies.call_result import CallResult, result_of_value
+from sluicegate.policies.client.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import claims_of, request_of
 from sluicegate.resilience.client.heads import Heads

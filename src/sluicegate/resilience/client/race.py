@@ -1,6 +1,6 @@
 """Race: a hedge for work that blocks. Each attempt has a thread, and the first good result wins.
 
-It is `policies/hedge.py` for threads. Until the policy knows when a call is late, and while
+It is `policies/client/hedge.py` for threads. Until the policy knows when a call is late, and while
 `THREADS_MAX` attempts run, the caller's own thread makes the only attempt. A thread cannot be
 stopped: an attempt that loses runs to its end, so its driver should have a time-out.
 """
@@ -17,8 +17,8 @@ from typing import Final, Generic, TypeVar, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.hedge import Hedge
+from sluicegate.policies.client.call_result import CallResult, ResultKind
+from sluicegate.policies.client.hedge import Hedge
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, NO_HOST
 from sluicegate.contracts.request import Request
-from sluicegate.policies.breaker import PRESSURE
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
+from sluicegate.policies.client.breaker import PRESSURE
+from sluicegate.policies.client.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.resilience.context import served_request
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any, final
 from urllib.parse import urlsplit
 
 from sluicegate.contracts.errors import MissingPackage
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import claims_of, request_of
 from sluicegate.resilience.client.heads import Heads

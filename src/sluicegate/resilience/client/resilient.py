@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request, make_request
-from sluicegate.policies.call_result import CallResult, result_of_value
+from sluicegate.policies.client.call_result import CallResult, result_of_value
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import class_of
 from sluicegate.resilience.client.client import Client

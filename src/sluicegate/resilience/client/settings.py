@@ -18,11 +18,11 @@ from typing import Any, Final, final
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
-from sluicegate.policies.breaker import TRIP_ON_PRESSURE, BreakerSettings
-from sluicegate.policies.client_throttle import ClientThrottleSettings
-from sluicegate.policies.hedge import HedgeSettings
-from sluicegate.policies.retry import WHEN_TOLD, RetrySettings
-from sluicegate.policies.retry_budget import RetryBudgetSettings
+from sluicegate.policies.client.breaker import TRIP_ON_PRESSURE, BreakerSettings
+from sluicegate.policies.client.client_throttle import ClientThrottleSettings
+from sluicegate.policies.client.hedge import HedgeSettings
+from sluicegate.policies.client.retry import WHEN_TOLD, RetrySettings
+from sluicegate.policies.client.retry_budget import RetryBudgetSettings
 from sluicegate.policies.settings import check_ranges
 from sluicegate.resilience.tables import build, table_of
 

@@ -36,8 +36,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request, make_request
-from sluicegate.policies.call_result import CallResult, result_of_error
-from sluicegate.policies.fallback import Fallback
+from sluicegate.policies.client.call_result import CallResult, result_of_error
+from sluicegate.policies.client.fallback import Fallback
 from sluicegate.policies.settings import within
 from sluicegate.resilience.context import deadline_refusal, served_request
 from sluicegate.resilience.dependencies.results import (

@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from sluicegate.policies.attempts import Attempts
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.attempts import Attempts
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.context import remaining_us
 from sluicegate.resilience.dependencies.results import any_failure, result_now, result_of_work
 from sluicegate.resilience.dependencies.threads import WorkThread

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of_value
+from sluicegate.policies.client.call_result import CallResult, ResultKind, result_of_value
 from sluicegate.resilience.errors.registry import result_of_driver_error
 
 T = TypeVar("T")

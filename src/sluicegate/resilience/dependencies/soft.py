@@ -23,8 +23,8 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, final, overload
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import CallResult
-from sluicegate.policies.fallback import Fallback, FallbackSettings
+from sluicegate.policies.client.call_result import CallResult
+from sluicegate.policies.client.fallback import Fallback, FallbackSettings
 from sluicegate.resilience.dependencies.dependency import SLOTS, Dependency
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from threading import Event, Lock, Thread
 from typing import Final, Generic, TypeVar, final
 
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 
 T = TypeVar("T")
 

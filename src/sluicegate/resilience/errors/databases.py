@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sluicegate.policies.call_result import CallResult
+from sluicegate.policies.client.call_result import CallResult
 from sluicegate.resilience.errors.verdicts import (
     FAILED,
     REJECTED,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
+from sluicegate.policies.client.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.resilience.errors.brokers import BROKERS
 from sluicegate.resilience.errors.databases import DATABASES
 from sluicegate.resilience.errors.http import HTTP

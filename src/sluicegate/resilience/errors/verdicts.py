@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.http_results import FieldValues, result_of_response
 
 Found: TypeAlias = CallResult[object] | Exception | None

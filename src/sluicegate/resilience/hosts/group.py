@@ -1,7 +1,7 @@
 """Host group: the hosts of one service, chosen between by how they do, and kept up to date.
 
-The choice is `policies/balance.py` (two drawn, the less loaded taken, a failure priced as seconds),
-the ejection `policies/outlier.py`. Here they are given their hosts:
+The choice is `policies/client/balance.py` (two drawn, the less loaded taken, a failure priced as
+seconds), the ejection `policies/client/outlier.py`. Here they are given their hosts:
 
     group = HostGroup(dns_source("search.internal", 8080))
     client = ResilientClient(settings, hosts=group)
@@ -29,8 +29,8 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.kernels.outlier import HostVerdict
-from sluicegate.policies.balance import Balance, BalanceSettings
-from sluicegate.policies.outlier import Outlier, OutlierListener, OutlierSettings
+from sluicegate.policies.client.balance import Balance, BalanceSettings
+from sluicegate.policies.client.outlier import Outlier, OutlierListener, OutlierSettings
 from sluicegate.policies.settings import within
 from sluicegate.resilience.hosts.sources import HostSource, check_hosts
 from sluicegate.resilience.subscribers import Subscribers

@@ -26,9 +26,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request, make_request
+from sluicegate.policies.admission.degradation import Degradation, OverloadLevel
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate, GatePermit, GateSettings, GateStats
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
-from sluicegate.policies.degradation import Degradation, OverloadLevel
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.loop_lag import LoopLag

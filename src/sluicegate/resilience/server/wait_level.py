@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.degradation import OverloadLevel
+from sluicegate.policies.admission.degradation import OverloadLevel
 
 HOLD_US: Final = 1_000_000  # below it a switch would flap between two requests
 

@@ -18,7 +18,7 @@ from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX
 from sluicegate.limits.rates import parse_rate
 from sluicegate.limits.rule import Mode, Rule
-from sluicegate.policies.degradation import LEVEL_REMEDY, LEVELS, SWITCHES_MAX
+from sluicegate.policies.admission.degradation import LEVEL_REMEDY, LEVELS, SWITCHES_MAX
 from sluicegate.rules.problems import FieldPath, Problems
 from sluicegate.rules.resources.callers import CALLERS_MAX, PENALTY_MAX, QUOTA_MARK, CallerRules
 from sluicegate.rules.resources.paths import plain_pattern

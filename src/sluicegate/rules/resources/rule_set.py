@@ -19,7 +19,7 @@ _NO_SWITCHES: Final[Mapping[str, str]] = {}
 class ResourceRuleSet:
     """Rules by path, kind of client and priority, and the tables beside them.
 
-    `degrade` has the levels of the switches of `policies/degradation.py`.
+    `degrade` has the levels of the switches of `policies/admission/degradation.py`.
 
     One that was read from files has its rules by name; a packed one finds the few that are asked
     for by name in its index.

@@ -18,11 +18,11 @@ An exception in a connection or in a callback of it leaves the queue of calls an
 wire out of step. It ends the connection, fails all its calls, and is passed to the exception
 handler of the loop.
 
-Time-outs follow the path (`policies/path_timeout.py`) and cost one timer a connection. Calls of one
-tick share an instant, and the timer looks only at the oldest; it sweeps at most four times in a
-time-out, so a call fails between 1 and 1.25 time-outs after its write. A tick in which the program
-itself was late is given a chance to read what has come in the meantime before anything is called
-late.
+Time-outs follow the path (`policies/client/path_timeout.py`) and cost one timer a connection. Calls
+of one tick share an instant, and the timer looks only at the oldest; it sweeps at most four times
+in a time-out, so a call fails between 1 and 1.25 time-outs after its write. A tick in which the
+program itself was late is given a chance to read what has come in the meantime before anything is
+called late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, final
 import hiredis
 
 from sluicegate.contracts.errors import BadValue, Unanswered, Unavailable
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, Part, command, error_reply

@@ -39,7 +39,7 @@ from sluicegate.kernels.breaker import (
     Circuit,
     CircuitSettings,
 )
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import (
     RedisCall,
     RedisClient,

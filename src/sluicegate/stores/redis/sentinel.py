@@ -15,7 +15,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import RedisCall, RedisClient, Reply
 from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.path_timeout import CEILING_US
+from sluicegate.policies.client.path_timeout import CEILING_US
 from sluicegate.stores.urls import (
     Query,
     as_seconds,
@@ -91,7 +91,7 @@ class RedisSettings:
     tls_verify: bool = True
     tls_check_host: bool = True
     tls_name: str = ""  # that the certificate must be for; else the host that is connected to
-    # From the write of a call to its reply; None follows the path (`policies/path_timeout.py`).
+    # From the write of a call to its reply; None follows the path (`path_timeout.py`).
     timeout_us: int | None = field(default=None, metadata={"bounds": (100, 3_600_000_000)})
     # Connecting, TLS, HELLO and a first answer, all together.
     connect_timeout_us: int = bounded(1_000_000, 1_000, 3_600_000_000)

@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.batch import BatchStats, ChargeGroup, ScriptBatches
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.counters import (

@@ -31,7 +31,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels.breaker import CLOSED, FAILURE, IGNORED, REFUSED, SUCCESS, Circuit
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.connection import Reply, ReplyReceiver
 from sluicegate.stores.redis.node import BREAKER_DEFAULT, UNAVAILABLE
 from sluicegate.stores.redis.script import Script

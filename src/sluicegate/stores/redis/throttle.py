@@ -20,7 +20,7 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels import cell_throttle
-from sluicegate.policies.path_timeout import PathTimeout
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.stores.redis.batch import Disagreement
 from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, Reply, key_of

@@ -21,8 +21,8 @@ from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.policies.coalesce import Flight
-from sluicegate.policies.hot_key import OfferedLoads
+from sluicegate.policies.cache.coalesce import Flight
+from sluicegate.policies.cache.hot_key import OfferedLoads
 from sluicegate.testing import HandClock, SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 

@@ -34,8 +34,8 @@ from sluicegate.command_line.boards import BoardSample
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Upload
+from sluicegate.policies.admission.degradation import OverloadLevel
 from sluicegate.policies.admission.pressure import Pressure, SlowResource
-from sluicegate.policies.degradation import OverloadLevel
 from sluicegate.policies.stack import StackStats, StageStats
 from sluicegate.telemetry.snapshot import Histogram
 from sluicegate.testing import SeededChance

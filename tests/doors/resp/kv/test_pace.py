@@ -16,7 +16,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, Reason
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
+from sluicegate.policies.quota.refusal_pace import RefusalPace, RefusalPaceSettings
 from sluicegate.system import SystemClock
 from sluicegate.testing.clock import HandClock
 from sluicegate.wire.resp import command

@@ -19,8 +19,8 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Flight
-from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
+from sluicegate.policies.cache.coalesce import Flight
+from sluicegate.policies.cache.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
 from sluicegate.policies.stack import StackPermit
 
 

@@ -6,7 +6,7 @@ from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.shield.ranges import RangeAnswer, RangeFetch, RangeQuestion, RangeShield
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
-from sluicegate.policies.hot_key import MISS, REFRESH
+from sluicegate.policies.cache.hot_key import MISS, REFRESH
 
 
 async def ask(

@@ -26,8 +26,8 @@ from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Flight
-from sluicegate.policies.hot_key import COLD, FRESH, NEGATIVE
+from sluicegate.policies.cache.coalesce import Flight
+from sluicegate.policies.cache.hot_key import COLD, FRESH, NEGATIVE
 from sluicegate.policies.stack import StackPermit
 
 

@@ -24,8 +24,8 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext, PlacePage, Row, RowPage
-from sluicegate.policies.coalesce import Flight
-from sluicegate.policies.hot_key import COLD, FRESH
+from sluicegate.policies.cache.coalesce import Flight
+from sluicegate.policies.cache.hot_key import COLD, FRESH
 
 
 @final

@@ -18,8 +18,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import CoalesceStats
-from sluicegate.policies.hot_key import HotKeyStats, OfferedLoads
+from sluicegate.policies.cache.coalesce import CoalesceStats
+from sluicegate.policies.cache.hot_key import HotKeyStats, OfferedLoads
 
 
 @final

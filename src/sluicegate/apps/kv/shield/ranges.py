@@ -34,8 +34,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import SORT_BYTES_MAX, KeyRange
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Flight
-from sluicegate.policies.hot_key import OfferedLoads
+from sluicegate.policies.cache.coalesce import Flight
+from sluicegate.policies.cache.hot_key import OfferedLoads
 
 EPOCHS: Final = 1 << 16  # at 10,000 writes a second, one epoch passes in 6 s by others
 _EXPIRED: Final = 1  # an instant that is over

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.shield.keys import KEY_CHARS_MAX
-from sluicegate.policies.coalesce import CoalesceSettings, CoalesceStats
-from sluicegate.policies.hot_key import HotKeySettings, HotKeyStats
+from sluicegate.policies.cache.coalesce import CoalesceSettings, CoalesceStats
+from sluicegate.policies.cache.hot_key import HotKeySettings, HotKeyStats
 from sluicegate.policies.settings import within
 
 _SPAN_US_MAX: Final = 3_600_000_000

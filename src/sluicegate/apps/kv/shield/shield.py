@@ -1,8 +1,9 @@
 """Shield: answers reads of hot keys before the policies and the engine.
 
-It puts `policies/hot_key.py` (which keys are worth keeping, and their answers for a moment) and
-`policies/coalesce.py` (one fetch for all concurrent readers) before point reads, and before each
-place of a multi-get; `ranges.py` does so for ranges. Check the caller's grant before `look`.
+It puts `policies/cache/hot_key.py` (which keys are worth keeping, and their answers for a moment)
+and `policies/cache/coalesce.py` (one fetch for all concurrent readers) before point reads, and
+before each place of a multi-get; `ranges.py` does so for ranges. Check the caller's grant before
+`look`.
 
     state, row = shield.look(key, now_us, shard, strong=strong)
     COLD              fetch it as if there were no shield
@@ -46,8 +47,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, SluicegateError, Unavailable
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.policies.coalesce import Coalesce, Flight
-from sluicegate.policies.hot_key import (
+from sluicegate.policies.cache.coalesce import Coalesce, Flight
+from sluicegate.policies.cache.hot_key import (
     COLD,
     FRESH,
     MISS,

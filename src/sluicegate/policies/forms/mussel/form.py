@@ -19,7 +19,7 @@ from sluicegate.kernels.codel import Codel, CodelSettings
 from sluicegate.policies.criticality import CriticalityClamp
 from sluicegate.policies.forms.mussel.prices import MusselPrices
 from sluicegate.policies.forms.pool import QueuePool
-from sluicegate.policies.request_units import RequestUnits
+from sluicegate.policies.quota.request_units import RequestUnits
 from sluicegate.policies.settings import check_ranges
 from sluicegate.policies.stack import StackObserver, StackStage, at_once, waits
 
