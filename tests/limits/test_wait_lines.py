@@ -163,13 +163,14 @@ def test_threads_and_tasks_stand_in_one_line() -> None:
 
 
 def test_a_task_woken_before_it_pauses_does_not_pause() -> None:
-    async def story() -> None:
+    async def story() -> bool:
         ticket = TaskTicket()
         ticket.wake()
         async with asyncio.timeout(60):
             await ticket.pause(None)
+        return True
 
-    asyncio.run(story())
+    assert asyncio.run(story())
 
 
 def test_a_function_may_wait_for_its_turn_instead_of_being_refused() -> None:

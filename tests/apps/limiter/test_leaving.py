@@ -44,10 +44,13 @@ def test_leaving_limiter_serves_old_and_new_connections(tmp_path: Path) -> None:
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
             kept.request("GET", "/healthz")
             answer = kept.getresponse()
+            answer.read()
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
             assert limiter.check("ann")["allowed"]
             assert client.ping()
-            redis.Redis(port=limiter.port).ping()
+            with redis.Redis(port=limiter.port) as late:
+                assert late.ping()
+            client.close()
             limiter.signal(signal.SIGTERM)
             assert limiter.child.wait(PATIENCE_S) == 0
 
