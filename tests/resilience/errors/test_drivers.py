@@ -39,6 +39,7 @@ from botocore.config import Config
 from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience import Client
 from sluicegate.resilience.errors.registry import result_of_driver_error
+from tests.engines.child import until
 from tests.resilience.client.server import GARBAGE, HANGS, LOST, refusing, serving
 from tests.resilience.errors.listeners import Closing, TlsServer
 
@@ -389,14 +390,18 @@ def test_failure_of_driver_is_repeated_and_opens_the_breaker(closed_port: int) -
 
     def read() -> None:
         sent.append(1)
-        by_redis(closed_port)
+        with redis.Redis(HOST, closed_port, retry=None) as driver:
+            driver.get("a")
 
     with pytest.raises(redis.ConnectionError):
         client.run_now("cache", read, idempotent=True)
     assert len(sent) == 3
-    for _ in range(30):
+
+    def opens() -> bool:
         error_of(lambda: client.run_now("cache", read))
-    assert list(client.breaker.states().values()) != ["closed"]
+        return list(client.breaker.states().values()) != ["closed"]
+
+    until(opens, "the breaker opens")
 
 
 def test_reading_errors_imports_no_driver() -> None:
