@@ -35,6 +35,8 @@ import valkey
 import websockets
 import websockets.sync.client
 from botocore.config import Config
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from sluicegate.policies.client.call_result import CallResult, ResultKind
 from sluicegate.resilience import Client
@@ -390,7 +392,7 @@ def test_failure_of_driver_is_repeated_and_opens_the_breaker(closed_port: int) -
 
     def read() -> None:
         sent.append(1)
-        with redis.Redis(HOST, closed_port, retry=None) as driver:
+        with redis.Redis(HOST, closed_port, retry=Retry(NoBackoff(), 0)) as driver:
             driver.get("a")
 
     with pytest.raises(redis.ConnectionError):

@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.contracts.request import Request
 from sluicegate.policies.cache.coalesce import Flight
-from sluicegate.policies.cache.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
+from sluicegate.policies.cache.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH, Fill
 from sluicegate.policies.stack import StackPermit
 
 
@@ -95,7 +95,28 @@ class Gets:
             admission.done(permit, now_us, 1, 0 if row is None else row.size_bytes)
             shield.land_at_once(fill, row, now_us)
             return row
-        return admission.guarded(permit, self._finish(permit, row, now_us))
+        later = admission.guarded(permit, self._finish(permit, row, now_us))
+        return self._land_later(shield, fill, stale, request, later)
+
+    async def _land_later(
+        self,
+        shield: Shield[Row],
+        fill: Fill[Row],
+        stale: Row | None,
+        request: Request,
+        later: Awaitable[Row | None],
+    ) -> Row | None:
+        """Keep a row that the engine, which answered at once before, returns later."""
+        try:
+            row = await later
+        except (Refused, Unavailable):
+            now_us = self._clock.now_us()
+            if stale is None or not shield.stand_in(fill.key, stale, now_us):
+                raise
+            self._admission.cached(request.caller, now_us, request)
+            return stale
+        shield.land_at_once(fill, row, self._clock.now_us())
+        return row
 
     def _read(
         self, permit: StackPermit, table: str, partition: bytes, sort: bytes, now_us: int
