@@ -39,20 +39,22 @@ class Model:
         self.units: list[QueuedUnit] = []
         self.used: list[dict[str, int]] = [{} for _ in range(ranks)]
         self.owed = [0.0] * ranks
-        self.crowded = self.ranked = False
+        self.crowded = False
         self.gained = 0
 
     def of(self, rank: int) -> list[QueuedUnit]:
         return [one for one in self.units if one.rank == rank]
+
+    @staticmethod
+    def is_in_time(unit: QueuedUnit, now_us: int) -> bool:
+        return unit.deadline_us < 0 or now_us + unit.need_us <= unit.deadline_us
 
     def push(self, unit: QueuedUnit) -> None:
         self.units.append(unit)
         self.gained = min(self.gained + 1, GAIN_MAX)
         self.used[unit.rank].setdefault(unit.caller, 0)
         patience_us = 2 * unit.need_us
-        if unit.deadline_us < 0:
-            self.ranked = True
-        else:
+        if unit.deadline_us >= 0:
             patience_us = unit.deadline_us - unit.queued_us - unit.need_us
         work_us = sum(one.need_us for one in self.units)
         self.crowded = self.crowded or work_us > PATIENCE_SHARE * patience_us
@@ -62,27 +64,27 @@ class Model:
         if not self.units:
             self.used = [{} for _ in self.used]
             self.owed = [0.0] * len(self.owed)
-            self.crowded = self.ranked = False
+            self.crowded = False
 
-    def check_pop(self, unit: QueuedUnit) -> None:
+    def check_pop(self, unit: QueuedUnit, now_us: int) -> None:
         """Assert that this unit is the one to be served next, and record it."""
         ranks = sorted({one.rank for one in self.units})
-        if self.crowded or self.ranked:
-            owed = [rank for rank in ranks if self.owed[rank] > MEAN_US]
-            assert unit.rank == (owed[0] if owed else ranks[0])
-        if self.crowded:
-            used = self.used[unit.rank]
-            share = sum(used.values()) / len(used)
-            mine = self.of(unit.rank)
-            within = [one for one in mine if used[one.caller] <= share]
-            if within:
-                caller = within[-1].caller
-                theirs = [one for one in mine if one.caller == caller]
-                assert unit is theirs[-1 if self.gained else 0]
-            else:
-                assert used[unit.caller] == min(used[one.caller] for one in mine)
+        owed = [rank for rank in ranks if self.owed[rank] > MEAN_US]
+        assert unit.rank == (owed[0] if owed else ranks[0])
+        used = self.used[unit.rank]
+        share = sum(used.values()) / len(used)
+        mine = self.of(unit.rank)
+        within = [one for one in mine if used[one.caller] <= share]
+        newest = self.crowded and self.gained
+        oldest = [one for one in mine if not self.crowded or self.is_in_time(one, now_us)]
+        if not newest and oldest and oldest[0] in within:
+            assert unit is oldest[0]
+        elif within:
+            caller = within[-1].caller
+            theirs = [one for one in mine if one.caller == caller]
+            assert unit is theirs[-1 if newest else 0]
         else:
-            assert unit is (self.of(unit.rank) if self.ranked else self.units)[0]
+            assert used[unit.caller] == min(used[one.caller] for one in mine)
         self.gained = max(0, self.gained - 1)
         rank = unit.rank
         used, need_us = self.used[rank], unit.need_us
@@ -114,10 +116,10 @@ def test_every_choice_is_that_of_the_model(seed: int) -> None:
             )
             model.push(unit)
         elif draw < 0.9:
-            popped = queue.pop(MEAN_US)
+            popped = queue.pop(MEAN_US, now_us)
             assert (popped is None) == (not model.units)
             if popped is not None:
-                model.check_pop(popped)
+                model.check_pop(popped, now_us)
         elif draw < 0.94 and model.units:
             unit = random.choice(model.units)
             assert queue.remove(unit)
@@ -144,7 +146,7 @@ def test_every_choice_is_that_of_the_model(seed: int) -> None:
 
 
 def served(queue: FairQueue, count: int) -> list[QueuedUnit]:
-    found = [queue.pop(MEAN_US) for _ in range(count)]
+    found = [queue.pop(MEAN_US, 0) for _ in range(count)]
     return [one for one in found if one is not None]
 
 
@@ -172,13 +174,13 @@ def test_settled_time_replaces_the_estimate() -> None:
     assert counts["slower"] == pytest.approx(20, abs=3)
 
 
-def test_units_that_all_start_in_time_are_served_in_arrival_order() -> None:
+def test_units_that_all_start_in_time_are_served_by_rank_then_in_arrival_order() -> None:
     queue = FairQueue(2)
     units = [
         pushed(queue, rank, caller, 0, deadline_us=1_000_000)
         for rank, caller in ((1, "a"), (0, "b"), (1, "b"), (0, "a"))
     ]
-    assert served(queue, 4) == units
+    assert served(queue, 4) == [units[1], units[3], units[0], units[2]]
 
 
 def test_crowded_queue_serves_rank_then_newest_until_it_is_empty() -> None:

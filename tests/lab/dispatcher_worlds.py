@@ -17,7 +17,7 @@ SLOW_END_US: Final = KNOWN_US + 15 * US
 RELAXED_US: Final = SLOW_END_US + 3 * US
 STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
-STALL_OVER_US_MAX: Final = US // 2
+STALL_OVER_US_MAX: Final = US
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
 BACKLOG_US: Final = 16 * US  # 64 units at one slot, with which it begins, and a little
@@ -295,7 +295,8 @@ def harm_of_slowness(found: KvRun) -> list[str]:
     for number, caller in enumerate(found.rig.callers):
         ends = found.of(KNOWN_US, RELAXED_US, number)
         refused = [one for one in ends if not one.served]
-        if len(refused) > max(1, 0.01 * len(ends)):
+        # The first requests of a slow-down of less than 4 times are charged for all of their time.
+        if len(refused) > max(1, 0.04 * len(ends)):
             reasons = sorted({one.reason for one in refused})
             harm.append(f"{caller.name}: {len(refused)} of {len(ends)} refused: {reasons}")
     return harm

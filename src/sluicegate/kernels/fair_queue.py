@@ -1,13 +1,12 @@
-"""Fair queue: first come, first served, until that cannot serve all in time; then by importance.
+"""Fair queue: by importance, then by fair shares, then by arrival or, when crowded, newest first.
 
-Units wait by rank (0 is the most important) and, inside a rank, by caller.
+Units wait by rank (0 is the most important) and, inside a rank, by caller. The most important rank
+that waits is served, or a lower one that is owed a unit. In it, callers within an equal share of
+the rank's time go before callers above it. And then:
 
-    all in time     a unit that arrives would start within half of its patience: arrival order,
-                    and by rank once a unit waits whose patience is not known
-    crowded         it would not, and until the queue is empty:
-                    the most important rank that waits; a lower rank once it is owed a unit
-                    callers within an equal share of the rank's time, before callers above it
-                    the newest unit, as it has the most time left
+    all in time     a unit that arrives would start within half of its patience: the oldest unit
+    crowded         it would not, and until the queue is empty: the newest unit, as it has the most
+                    time left; while the queue empties, the oldest that can be expected to finish
 
 So expensive work waits for its share, and cheap work never waits behind it. A rank that waits while
 others are served is owed `LOW_SHARE` of their time, so it never starves. A unit with a deadline
@@ -29,6 +28,7 @@ HISTORY_US: Final = 10_000_000  # of service time; older use counts half
 GAIN_MAX: Final = 16
 _NEVER_US: Final = 1 << 62
 NEWEST: Final = 256
+_EXPIRING: Final = 64  # units that are passed over, as they would probably be late
 _SPARE: Final = 64  # heap entries of units that have left
 
 
@@ -128,6 +128,17 @@ class _Rank:
                 return self.callers[above[0][1]]
             self.rebuild()
 
+    def oldest(self) -> QueuedUnit:
+        """Return the oldest unit; there is one."""
+        return next(iter(self.order.values()))
+
+    def first_in_time(self, now_us: int) -> QueuedUnit | None:
+        """Return the first unit that would finish in time if it takes as long as expected."""
+        for unit in islice(self.order.values(), _EXPIRING):
+            if unit.deadline_us < 0 or now_us + unit.need_us <= unit.deadline_us:
+                return unit
+        return None
+
     def rebuild(self) -> None:
         """Make both heaps from the callers that have units."""
         self.within = []
@@ -159,7 +170,6 @@ class FairQueue:
         "_ranks",
         "_seq",
         "crowded",
-        "ranked",
         "size_bytes",
         "waiting",
     )
@@ -169,7 +179,7 @@ class FairQueue:
         self._expiries: list[tuple[int, int, QueuedUnit]] = []
         self._seq = 0
         self._gained = 0  # how many more units came lately than were served
-        self.crowded = self.ranked = False
+        self.crowded = False
         self.waiting = 0
         self.size_bytes = 0
 
@@ -198,7 +208,6 @@ class FairQueue:
         self.size_bytes += unit.size
         if unit.deadline_us < 0:
             patience_us = 2 * need_us
-            self.ranked = True
         else:
             unit.latest_us = unit.deadline_us - least_us
             patience_us = unit.deadline_us - now_us - need_us
@@ -214,19 +223,21 @@ class FairQueue:
             unit.latest_us = unit.deadline_us - least_us
             self._watch(unit)
 
-    def pop(self, mean_us: float) -> QueuedUnit | None:
+    def pop(self, mean_us: float, now_us: int) -> QueuedUnit | None:
         """Take the unit to be served next; `mean_us` is the mean time of all work here."""
         if not self.waiting:
             return None
-        if self.crowded:
-            rank = self._ranks[self._choose(mean_us)]
+        rank = self._ranks[self._choose(mean_us)]
+        if self.crowded and self._gained:
             caller = rank.next()
-            empties = self._gained == 0
-            unit = caller.units[next(iter(caller.units) if empties else reversed(caller.units))]
+            unit = caller.units[next(reversed(caller.units))]
         else:
-            unit = self._oldest(self._choose(mean_us) if self.ranked else -1)
-            rank = self._ranks[unit.rank]
-            caller = rank.callers[unit.caller]
+            found = rank.oldest() if not self.crowded else rank.first_in_time(now_us)
+            if found is not None and rank.is_within(rank.callers[found.caller]):
+                unit, caller = found, rank.callers[found.caller]
+            else:
+                caller = rank.next()
+                unit = caller.units[next(iter(caller.units))]
         self.remove(unit)
         self._gained = max(0, self._gained - 1)
         rank.use(caller, unit.need_us)
@@ -259,7 +270,7 @@ class FairQueue:
         self.waiting -= 1
         self.size_bytes -= unit.size
         if not self.waiting:  # the busy period has ended, and with it all shares
-            self.crowded = self.ranked = False
+            self.crowded = False
             for one in self._ranks:
                 one.callers.clear()
                 one.within.clear()
@@ -324,7 +335,7 @@ class FairQueue:
         found: QueuedUnit | None = None
         for rank in self._ranks if number < 0 else (self._ranks[number],):
             if rank.order:
-                unit = next(iter(rank.order.values()))
+                unit = rank.oldest()
                 if found is None or unit.seq < found.seq:
                     found = unit
         assert found is not None

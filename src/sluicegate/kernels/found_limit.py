@@ -8,6 +8,7 @@ measurement from before the overload.
                 ended too late, took far longer than it can, or would end too late if sent now:
                 limit to a part of the units in flight
                 but not while fewer units are sent than end: the resource recovers from a stall
+    still       nothing has ended for as long as callers are patient: send no more until one ends
     limiting    time above the target: fewer, in proportion
                 time below the target, and a queue stands here: more
                 fewer in flight did not shorten the time, in the window after the first cut or
@@ -61,9 +62,11 @@ class FoundLimit:
         "_inflight",
         "_late",
         "_members",
+        "_moved_us",
         "_queued",
         "_sent",
         "_since_us",
+        "_still",
         "_sum",
         "_times",
         "_unmoved",
@@ -88,6 +91,8 @@ class FoundLimit:
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS
         self._here = 0  # units in flight now
+        self._moved_us = 0  # when the last unit ended, or the first of those in flight was sent
+        self._still = False  # nothing ends, so nothing is sent
         self._calm = 0
         self._window = 1
         self._since_us = 0
@@ -98,8 +103,13 @@ class FoundLimit:
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
-    def send(self) -> int:
+    def send(self, now_us: int) -> int:
         """A unit is sent; return its window, which `record` is given, or 0 if it has none."""
+        if not self._here:
+            self._moved_us = now_us
+        elif now_us - self._moved_us > self.patience_us > 0 and not self.limiting:
+            self._still = True
+            self.limit = self._here + 1
         self._sent += 1
         self._here += 1
         if self._members >= self._wanted:
@@ -125,6 +135,7 @@ class FoundLimit:
         was in vain, and `queued` whether others wait.
         """
         self._here -= 1
+        self._move(now_us)
         if patience_us:
             self._learn_patience(patience_us)
         self._queued = self._queued or queued
@@ -139,6 +150,7 @@ class FoundLimit:
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that says nothing."""
         self._here -= 1
+        self._move(now_us)
         if window == self._window:
             self._members -= 1
             self._end_window(now_us)
@@ -152,6 +164,14 @@ class FoundLimit:
     def record_rejected(self) -> None:
         """Record that a unit was rejected, since none may wait: that is a queue as well."""
         self._queued = True
+
+    def _move(self, now_us: int) -> None:
+        """A unit has ended."""
+        self._moved_us = now_us
+        if self._still:
+            self._still = False
+            if not self.limiting:
+                self.limit = LIMIT_MAX
 
     def _learn_patience(self, patience_us: int) -> None:
         weight = PATIENCE_WEIGHT if self.patience_us else 1.0
@@ -181,6 +201,9 @@ class FoundLimit:
             self._steer(mean_us, inflight, times, late, now_us)
         else:
             self._watch(mean_us, inflight, times, late, now_us)
+        self._begin_window(now_us)
+
+    def _begin_window(self, now_us: int) -> None:
         self._window += 1
         self._since_us = now_us
         self._members = 0

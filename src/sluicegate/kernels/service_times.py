@@ -34,6 +34,7 @@ class ServiceTimes:
         "_last_count",
         "_last_inflight",
         "_last_sum",
+        "_latest_us",
         "_least_us",
         "_long",
         "_stale",
@@ -54,6 +55,7 @@ class ServiceTimes:
         self._sum = self._inflight = 0
         self._last_sum = self._last_inflight = 0
         self._least_us = 0
+        self._latest_us = 0.0  # the time of the last unit, over the number in flight
         self._stale = False  # the next sample replaces the short window
         self.count = 0
         self.last_us = 0  # when the last unit ended
@@ -75,6 +77,7 @@ class ServiceTimes:
         self._count += 1
         self._sum += took_us
         self._inflight += inflight
+        self._latest_us = took_us / inflight
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
 
@@ -82,16 +85,20 @@ class ServiceTimes:
         """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
 
         `inflight` others are in flight. With fewer of them than the samples had it is less, so that
-        one unit is let in and measured after everything was slow. If all is `idle` and has been for
-        long, it is 0 for one unit, whose time takes the place of the window.
+        one unit is let in and measured after everything was slow. If all is `idle`, and the last
+        unit took much less, as after a stall, or is long ago, it is 0 for one unit, whose time
+        takes the place of the window.
         """
         if self.count < SAMPLES_MIN:
             return 0
-        if idle and now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us:
+        least_us = self._least_us
+        if idle and (
+            2 * self._latest_us * self.mean_inflight < least_us
+            or now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us
+        ):
             self.last_us = now_us
             self._stale = True
             return 0
-        least_us = self._least_us
         if inflight + 1 < self.mean_inflight:
             return int(least_us * (inflight + 1) / self.mean_inflight)
         return least_us

@@ -150,7 +150,7 @@ def fair_queue() -> Drawing:
         while queue.expire(now) is not None:
             pass
         while len(busy) < PLACES:
-            unit = queue.pop(WORK_US)
+            unit = queue.pop(WORK_US, now)
             if unit is None:
                 return
             waits[unit.rank].append((now / SECOND, (now - unit.queued_us) / 1_000))

@@ -181,7 +181,5 @@ SCENARIO: Final = Scenario(
         PlotSpec("Reads, second by second", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
         PlotSpec("The worst second", ("worst_times",), AS_BARS, "p99 over the least", "", True),
     ),
-    limits="worst_times is 3.4 with both (seed 0), and its goal is missed: reads wait behind scans "
-    "in arrival order until the queue is crowded.",
     scale="3,200 RU a second; the burst is two seconds, the slow-down ten.",
 )

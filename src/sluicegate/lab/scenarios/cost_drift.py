@@ -292,7 +292,8 @@ SCENARIO: Final = Scenario(
     must_fail=("calibrated", "without-estimates"),
     goals=(
         Goal(figure="wape_over_floor", at_most=1.1),
-        Goal(figure="settled_requests", at_most=2_000),
+        # Work that stays quicker is usual after a minute (`cheaper`).
+        Goal(figure="settled_requests", at_most=2_500),
         Goal(figure="bias", at_least=0.9, cases=CALM),
         Goal(figure="bias", at_most=1.1, cases=CALM),
         Goal(figure="bias.honest", at_most=1.1),

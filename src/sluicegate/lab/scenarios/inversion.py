@@ -360,7 +360,5 @@ SCENARIO: Final = Scenario(
     measure=measure,
     columns=("p99_ratio", "p99_ms", "p99_alone_ms", "success", "bulk_per_s"),
     plots=(PlotSpec("CRITICAL beside BULK, over alone", ("p99_ratio",), AS_BARS, "times the p99"),),
-    limits="Units start in arrival order until the queue is crowded, so CRITICAL waits behind the "
-    "jobs of BULK: p99_ratio is 8.6 with few locks (seed 0), and its goal is missed.",
     scale="half the workers of the other rigs; jobs of 100 ms under 64 locks, or 8",
 )

@@ -2,13 +2,12 @@
 
 A scan costs 200 reads. Who counts requests lets all of them in, and no read is answered. Who counts
 request units, and gives each half, still lets scans hold all workers for half a second at a time.
-The goal: the reads do not notice, and the scans get what the reads leave. It takes three things:
-scans are cut into parts of 10 RU that each wait their turn, reads go first, and only so many scans
-are under way as there are workers, so that those that began also end.
+The goal: the reads do not notice, and the scans get what the reads leave. So scans are cut into
+parts of 10 RU that each wait their turn, and reads go first.
 
 That reads go first tells where the neighbours are not only scans: a crawler's calls are as small as
-the reads, so nothing can be cut, and no bulkhead is in their way (`crawler`: it asks for all there
-is beside the same scans; without classes more than a third of the reads is lost).
+the reads, so nothing can be cut (`crawler`: it asks for all there is beside the same scans; without
+classes more than a third of the reads is lost).
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000, crawler: float = 0.0) 
         arrivals=Poisson(crawler * capacity_ru_per_s),
         criticality=Criticality.BULK,
         timeout_us=500_000,
-        shard="crawl",
     )
     return Tenants(
         kinds=(
@@ -49,7 +47,6 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000, crawler: float = 0.0) 
                 arrivals=Poisson(READS * capacity_ru_per_s),
                 criticality=Criticality.CRITICAL,
                 timeout_us=500_000,
-                shard="read",
             ),
             WorkKind(
                 name="scan",
@@ -57,7 +54,6 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000, crawler: float = 0.0) 
                 criticality=Criticality.BULK,
                 timeout_us=10_000_000,
                 cost=SCAN_RU,
-                shard="scan",
             ),
             *([crawls] if crawler else []),
         ),
@@ -111,16 +107,12 @@ SCENARIO: Final = Scenario(
         **PLACES,
         "request_units.rate_ru all that the workers can do": "a quota is for whoever grants it to "
         "say; with half of it the claim holds, too (seed 0)",
-        "bulkhead.cap and pool 1,000": "it is to hold back scans, and nobody else",
-        "bulkhead.caps of scans as many as workers": "so that those that began also end",
         "chunks of 10 RU": "20 ms of one worker, so that no read waits longer for one",
     },
     goals=(
         Goal(figure="success.read", at_least=0.999),
         Goal(figure="p99_times_alone", at_most=1.5),
         Goal(figure="bulk_share", at_least=0.95),
-        # By scans that ended; beside a crawler they take longer than all that is counted.
-        Goal(figure="bulk_useful", at_least=0.95, cases=("10x",)),
     ),
     measure=measure,
     columns=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
@@ -133,4 +125,6 @@ SCENARIO: Final = Scenario(
         PlotSpec("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
     ),
     scale="16,000 RU a second: a read is 2 ms of one of 32 workers; half of it with the crawler.",
+    limits="bulk_useful counts scans that ended: 0.62 at 10x, as newer scans go first. The "
+    "dispatcher returns what a scan has read until then, with a token to go on.",
 )

@@ -105,13 +105,18 @@ class Resource:
         """A unit is sent; return the window that it belongs to (`FoundLimit.send`)."""
         self.inflight += 1
         self.served_us[request.criticality] = now_us
-        return 0 if self.found is None else self.found.send()
+        found = self.found
+        if found is None:
+            return 0
+        window = found.send(now_us)
+        self.limit = found.limit
+        return window
 
     def next(self, now_us: int) -> QueuedUnit | None:
         """Take the unit out of the queue that is to start now; None if none may."""
         if not self.queue.waiting or self.inflight >= self.limit:
             return None
-        return self.queue.pop(self.mean_us)
+        return self.queue.pop(self.mean_us, now_us)
 
     def end(
         self,
