@@ -151,6 +151,6 @@ SCENARIO: Final = Scenario(
     columns=("goodput", "behind", "success.critical", "p50_ms", "p99_ms", "refused_p99_ms"),
     plots=(PlotSpec("Answered in time", ("goodput",), AS_BARS, "of capacity"),),
     limits="Before the first pause a burst is an overload: of the first six seconds of a service "
-    "a plain line has up to 0.046 more. At twice the capacity 0.94 is served, as the oldest that can "
-    "be expected to finish goes first in a pause, and some are late.",
+    "a plain line has up to 0.046 more. At twice the capacity 0.94 is served, as the oldest that "
+    "can be expected to finish goes first in a pause, and some are late.",
 )
