@@ -50,12 +50,22 @@ def whole(page: Page, name: str) -> None:
     keep(page, f"console-{name}-{size['width']}")
 
 
+def propose_and_confirm(page: Page, faults: list[str]) -> None:
+    """Propose a limit that changes 10-fold."""
+    page.get_by_role("button", name="Propose").click()
+    page.get_by_label("I confirm these limits").check()
+    (asked,) = faults  # so the browser calls the question
+    assert "422" in asked
+    faults.clear()
+    page.get_by_role("button", name="Propose").click()
+
+
 def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
     chromium: Browser, changing: Changing
 ) -> None:
     url = changing.console.url
     with (
-        looking(chromium, url, WIDE) as (ann, _),
+        looking(chromium, url, WIDE) as (ann, asked),
         looking(chromium, url, NARROW, "dark") as (bob, _),
     ):
         sign_in(ann, ANN)
@@ -72,7 +82,7 @@ def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
         expect(ann.locator("#findings")).to_contain_text("1 rule changed")
         ann.get_by_label("What it does").fill(f"Far fewer \u202e {HOSTILE} {'x' * 200}")
         whole(ann, "editor")
-        ann.get_by_role("button", name="Propose").click()
+        propose_and_confirm(ann, asked)
         expect(ann.get_by_role("heading", name="What to do")).to_be_visible()
         expect(ann.locator("#verdict")).to_contain_text("100 of 1,100")  # ten of each are refused
         whole(ann, "proposal")
@@ -100,7 +110,7 @@ def test_of_two_edits_at_once_the_second_keeps_its_text_and_sees_what_changed(
 ) -> None:
     url = changing.console.url
     with (
-        looking(chromium, url, WIDE) as (one, _),
+        looking(chromium, url, WIDE) as (one, asked),
         looking(chromium, url, WIDE, "dark") as (two, faults),
         looking(chromium, url, NARROW) as (bob, _),
     ):
@@ -109,7 +119,7 @@ def test_of_two_edits_at_once_the_second_keeps_its_text_and_sees_what_changed(
             page.get_by_role("link", name="rules.yaml").click()
             page.locator("#text").fill(FIVE.replace("limit: 5", f"limit: {limit}"))
             page.get_by_label("What it does").fill(f"From five to {limit}")
-        one.get_by_role("button", name="Propose").click()
+        propose_and_confirm(one, asked)
         expect(one.get_by_role("heading", name="What to do")).to_be_visible()
         sign_in(bob, BOB)
         bob.goto(one.url)

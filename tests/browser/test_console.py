@@ -252,7 +252,7 @@ def test_people_log_in_and_out(chromium: Browser, tmp_path: Path) -> None:
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         page.get_by_label("Token").fill("x" * 32)
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_have_text("This token is nobody's.")
+        expect(page.get_by_role("alert")).to_have_text("Unknown token.")
         page.get_by_label("Token").fill(token_of("ann"))
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("heading", name="Nodes")).to_be_visible()

@@ -100,9 +100,12 @@ function connect() {
     for (const done of waiting.values()) done({type: "error", problem: {detail: "no answer"}});
     waiting.clear();
     // The token is invalid or expired, or access was revoked: to connect again changes nothing.
-    if (code === 4401 || code === 4403) { state("Not connected: " + reason + "."); return; }
+    if (code === 4401 || code === 4403) { stop(reason); return; }
     again(token);
   };
+}
+function stop(why) {
+  state("Not connected: " + why + ". Give a token, and subscribe again.");
 }
 async function again(token) {
   // A browser does not say why a WebSocket was not let in; a request with the same token does.
@@ -117,7 +120,7 @@ async function again(token) {
   } catch { }
   if (socket || attempt !== attempts) return;
   if (status === 401 || status === 403) {
-    state("Not connected: " + (detail || status) + ". Give a token, and subscribe again.");
+    stop(detail || status);
     return;
   }
   timer = setTimeout(connect, Math.random() * Math.min(WAIT_MS_MAX, 250 * 2 ** tries++));
