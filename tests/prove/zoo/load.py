@@ -43,7 +43,7 @@ HELD_PATIENCE_S: Final = 3.0  # twice what a stream takes here
 GIVE_UP_S: Final = 20.0  # of a request without patience: a server that does not answer
 # Of the capacity and of CRITICAL. Targets on virtual time are 0.95 and 0.98; the rest is for the
 # late timers of a busy machine.
-USEFUL_MIN: Final = 0.8
+USEFUL_MIN: Final = 0.75
 CRITICAL_MIN: Final = 0.9
 COLLAPSED_MAX: Final = 0.5
 LATE_MAX: Final = 0.1  # of the work, or the patience; with later timers it is another load
