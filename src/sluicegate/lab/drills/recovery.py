@@ -4,10 +4,10 @@ They send three quarters of what it can do, and wait for half a second. While it
 served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
 its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
 
-Played twice on the same draws: with the layers, and without (`--policy none`: a queue in front of a
-bounded pool, and nothing else). It has recovered
-at the end of the stall plus the time after which no half second brings less than 95% of what was
-asked in it.
+Played twice on the same draws: with the layers and as many slots as the engine has, and without (a
+queue in front of a bounded pool, and no deadlines). It has recovered at the end of the stall plus
+the time after which no half second brings less than 95% of what was asked in it. Where the limit
+has to be found it takes 0.7 to 1.1 s, as the engine works off what was sent into the stall.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ WINDOW: Final = 5  # bins
 RECOVERED: Final = 0.95
 TIMES_MIN: Final = 4.0
 WELL_S_MAX: Final = 1.0
+SLOTS: Final = ("--slots", "8")
 CALLER: Final = DrillCaller("reader")
 
 
@@ -93,7 +94,8 @@ def run_load(setting: DrillSetting, policy: str, calm_us: int = CALM_US) -> _Rec
     quotas = {CALLER.name: quota_ru(LOAD * CAPACITY_PER_S)}
     with DrillFleet((CALLER,), quotas) as fleet:
         control = fleet.folder / "stall"
-        dispatcher = fleet.dispatcher(engine(control=control), *FLAGS, *policy_flags(policy))
+        flags = ("--deadline-ms", "0", "--hot", "off") if policy == NONE else (*FLAGS, *SLOTS)
+        dispatcher = fleet.dispatcher(engine(control=control), *flags, *policy_flags(policy))
         fill(dispatcher, keys("drill"))
         arrivals = Poisson(LOAD * CAPACITY_PER_S)
         names = keys("drill")
