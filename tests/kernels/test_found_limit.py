@@ -117,7 +117,7 @@ def test_stall_sends_no_more_than_callers_are_patient() -> None:
     played = play(lambda at_s: 0.5, 8, 150_000, patience_us, stall_us=stall_us)
     per_s = 0.5 * 8 * SECOND_US / 150_000
     late = played.sent - played.good  # without a limit, nearly all of the stall
-    assert late <= 2.5 * per_s * patience_us / SECOND_US
+    assert late <= 4 * per_s * patience_us / SECOND_US
     assert played.good >= 0.99 * per_s * (30 - stall_s - 1)
     assert played.limits[-1] == LIMIT_MAX
 

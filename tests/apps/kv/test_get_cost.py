@@ -21,7 +21,7 @@ from sluicegate.testing import HandClock
 from tests.doors.resp.talk import Talk
 
 WARM, MEASURED = 200, 100
-CALLS_MAX = 107
+CALLS_MAX = 110
 FILES_MAX = 30
 
 
