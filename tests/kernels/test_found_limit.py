@@ -81,7 +81,14 @@ def play(
             inflight += 1
             sent += 1
             number += 1
-            flight = (free_us[slot], arrived_us, now_us, inflight, number, found.send(now_us))
+            flight = (
+                free_us[slot],
+                arrived_us,
+                now_us,
+                inflight,
+                number,
+                found.send(now_us, arrived_us + patience_us if told else 0),
+            )
             heappush(flying, flight)
     return played._replace(good=good, sent=sent)
 
@@ -149,5 +156,5 @@ def test_without_patience_there_is_never_a_limit() -> None:
     found = FoundLimit()
     for number in range(1_000):
         now_us = number * 2_000
-        found.record(found.send(now_us), number * 1_000, now_us, number, 0, 1_000, False, True)
+        found.record(found.send(now_us, 0), number * 1_000, now_us, number, 0, 1_000, False, True)
     assert found.limit == LIMIT_MAX

@@ -8,7 +8,8 @@ measurement from before the overload.
                 ended too late, took far longer than it can, or would end too late if sent now:
                 limit to a part of the units in flight
                 but not while fewer units are sent than end: the resource recovers from a stall
-    still       nothing has ended for as long as callers are patient: send no more until one ends
+    still       nothing has ended since a unit was sent whose deadline has passed: send no more
+                until one ends
     limiting    time above the target: fewer, in proportion
                 time below the target, and a queue stands here: more
                 fewer in flight did not shorten the time, in the window after the first cut or
@@ -55,6 +56,7 @@ class FoundLimit:
         "_blamed",
         "_calm",
         "_count",
+        "_due_us",
         "_first",
         "_here",
         "_hold_us",
@@ -62,7 +64,6 @@ class FoundLimit:
         "_inflight",
         "_late",
         "_members",
-        "_moved_us",
         "_queued",
         "_sent",
         "_since_us",
@@ -91,8 +92,8 @@ class FoundLimit:
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS
         self._here = 0  # units in flight now
-        self._moved_us = 0  # when the last unit ended, or the first of those in flight was sent
-        self._still = False  # nothing ends, so nothing is sent
+        self._due_us = 0  # the deadline of the first unit sent since the last end; 0: none
+        self._still = False  # that unit is late, so no more are sent
         self._calm = 0
         self._window = 1
         self._since_us = 0
@@ -103,11 +104,14 @@ class FoundLimit:
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
-    def send(self, now_us: int) -> int:
-        """A unit is sent; return its window, which `record` is given, or 0 if it has none."""
-        if not self._here:
-            self._moved_us = now_us
-        elif now_us - self._moved_us > self.patience_us > 0 and not self.limiting:
+    def send(self, now_us: int, deadline_us: int) -> int:
+        """A unit is sent; return its window, which `record` is given, or 0 if it has none.
+
+        A `deadline_us` of 0 means no deadline.
+        """
+        if not self._due_us:
+            self._due_us = deadline_us
+        elif now_us > self._due_us and not self.limiting:
             self._still = True
             self.limit = self._here + 1
         self._sent += 1
@@ -134,8 +138,7 @@ class FoundLimit:
         (0: not known), `usual_us` the time that such work usually takes, `late` whether the result
         was in vain, and `queued` whether others wait.
         """
-        self._here -= 1
-        self._move(now_us)
+        self._end_one()
         if patience_us:
             self._learn_patience(patience_us)
         self._queued = self._queued or queued
@@ -149,8 +152,7 @@ class FoundLimit:
 
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that says nothing."""
-        self._here -= 1
-        self._move(now_us)
+        self._end_one()
         if window == self._window:
             self._members -= 1
             self._end_window(now_us)
@@ -165,13 +167,13 @@ class FoundLimit:
         """Record that a unit was rejected, since none may wait: that is a queue as well."""
         self._queued = True
 
-    def _move(self, now_us: int) -> None:
-        """A unit has ended."""
-        self._moved_us = now_us
+    def _end_one(self) -> None:
+        """Note that a unit has ended, so the resource does not stand still."""
+        self._here -= 1
+        self._due_us = 0
         if self._still:
             self._still = False
-            if not self.limiting:
-                self.limit = LIMIT_MAX
+            self.limit = LIMIT_MAX
 
     def _learn_patience(self, patience_us: int) -> None:
         weight = PATIENCE_WEIGHT if self.patience_us else 1.0

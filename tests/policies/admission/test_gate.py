@@ -281,6 +281,51 @@ def test_without_queue_a_quarter_of_slots_is_for_critical() -> None:
     assert run(story) == [*["admitted"] * 6, "overloaded", *["admitted"] * 2, "overloaded"]
 
 
+def test_without_queue_a_late_unit_rejects_no_other() -> None:
+    async def story(loop: VirtualLoop) -> list[bool]:
+        gate = Gate(GateSettings(slots=0))
+        admitted = []
+        for pause_ms in (200, 0, 0, 0):
+            request = Request("", deadline_us=loop.now_us() + 100 * MS)
+            admitted.append(isinstance(gate.admit_or_refuse(request, loop.now_us()), GatePermit))
+            await pause_us(pause_ms * MS)
+        return admitted
+
+    assert run(story) == [True] * 4
+
+
+def test_slow_work_without_deadline_holds_up_no_other() -> None:
+    async def story(loop: VirtualLoop) -> list[str]:
+        service = Service(loop, slots=0)
+        for _ in range(20):
+            await service.do("quick", left_us=500 * MS)
+        exports = []
+        for _ in range(4):
+            exports.append(service.begin("export", 30_000))
+            await pause_us(1_000 * MS)
+        found = [reason_of(await service.do("quick", left_us=500 * MS)) for _ in range(4)]
+        for export in exports:
+            await export
+        return found
+
+    assert run(story) == [""] * 4
+
+
+def test_no_more_is_sent_into_a_standstill() -> None:
+    async def story(loop: VirtualLoop) -> tuple[int, int]:
+        service = Service(loop, slots=0)
+        stalled = [service.begin("stalled", 10_000, left_us=100 * MS) for _ in range(10)]
+        await pause_us(200 * MS)
+        stalled += [service.begin("more", 10_000, left_us=100 * MS) for _ in range(10)]
+        for one in stalled:
+            await one
+        limited = service.most
+        await service.do("well again", left_us=100 * MS)
+        return limited, service.gate.stats().limit
+
+    assert run(story) == (11, LIMIT_MAX)
+
+
 def test_each_resource_has_its_own_slots_and_a_higher_limit_serves_at_once() -> None:
     async def story(loop: VirtualLoop) -> list[str]:
         service = Service(loop)

@@ -38,7 +38,9 @@ def found_limit() -> Drawing:
         begins_us = max(now_us, heappop(free))
         end_us = begins_us + round(WORK_US * chance.expovariate(1.0))
         heappush(free, end_us)
-        heappush(backend, (end_us, now_us, len(backend) + 1, found.send(now_us)))
+        heappush(
+            backend, (end_us, now_us, len(backend) + 1, found.send(now_us, born_us + PATIENCE_US))
+        )
         born[end_us, now_us] = born_us
 
     def end_until(now_us: int) -> None:

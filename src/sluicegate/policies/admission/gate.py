@@ -216,12 +216,15 @@ class Gate(BasePromptPolicy):
         """Decide without a queue, for callers that cannot wait; a few slots are for CRITICAL."""
         resource = self.resource(request)
         limit = resource.limit
+        found = resource.found
+        if found is not None and not found.limiting:  # one late unit is no reason to refuse another
+            limit = LIMIT_MAX
         if request.criticality:
             limit -= limit // RESERVED
         if resource.inflight >= limit:
             self._full += 1
-            if resource.found is not None:
-                resource.found.record_rejected()
+            if found is not None:
+                found.record_rejected()
             return self._refusal(OVERLOADED, self._wait_us(resource))
         return self.admit_now(request, now_us)
 

@@ -108,7 +108,7 @@ class Resource:
         found = self.found
         if found is None:
             return 0
-        window = found.send(now_us)
+        window = found.send(now_us, request.deadline_us or 0)
         self.limit = found.limit
         return window
 
