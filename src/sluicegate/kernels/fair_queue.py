@@ -1,8 +1,8 @@
 """Fair queue: by importance, then by fair shares, then by arrival or, when crowded, newest first.
 
-Units wait by rank (0 is the most important) and, inside a rank, by caller. The most important rank
-that waits is served, or a lower one that is owed a unit. In it, callers within an equal share of
-the rank's time go before callers above it. And then:
+Units wait by rank (0 is the most important) and, inside a rank, by caller. The queue serves the
+most important rank with units, or a lower rank that is owed one. Inside a rank, callers within an
+equal share of its time go before callers above it. Among these:
 
     all in time     a unit that arrives would start within half of its patience: the oldest unit
     crowded         it would not, and until the queue is empty: the newest unit, as it has the most
@@ -178,7 +178,7 @@ class FairQueue:
         self._ranks = [_Rank() for _ in range(ranks)]
         self._expiries: list[tuple[int, int, QueuedUnit]] = []
         self._seq = 0
-        self._gained = 0  # how many more units came lately than were served
+        self._gained = 0  # recent arrivals minus units served
         self.crowded = False
         self.waiting = 0
         self.size_bytes = 0
@@ -342,7 +342,7 @@ class FairQueue:
         return found
 
     def _choose(self, mean_us: float) -> int:
-        """Return the most important rank with units, or a lower one that is owed a unit."""
+        """Return the most important rank with units, or a lower rank that is owed one."""
         chosen = -1
         for number, rank in enumerate(self._ranks):
             if rank.order:

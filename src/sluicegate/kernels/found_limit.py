@@ -85,7 +85,7 @@ class FoundLimit:
         self.limiting = False
         self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
         self._alone_us = 0.0  # the least that work has taken; 0: not known
-        self._alone_inflight = 0.0  # with so many in flight
+        self._alone_inflight = 0.0  # the number in flight then
         self._was_times = self._was_inflight = 0.0  # the window before
         self._unmoved = False  # fewer in flight did not shorten the time, once
         self._first = False  # the window after the first cut
@@ -98,7 +98,7 @@ class FoundLimit:
         self._window = 1
         self._since_us = 0
         self._members = 0  # units that were sent in this window
-        self._wanted = WINDOW  # of which it has so many
+        self._wanted = WINDOW  # units that it needs
         self._sent = self._count = self._late = self._inflight = self._sum = 0
         self._blamed = False  # the window before took too long, without a limit
         self._times = 0.0  # the sum of the times over the usual ones
@@ -168,7 +168,7 @@ class FoundLimit:
         self._queued = True
 
     def _end_one(self) -> None:
-        """Note that a unit has ended, so the resource does not stand still."""
+        """Record the end of a unit: the resource does not stand still."""
         self._here -= 1
         self._due_us = 0
         if self._still:
@@ -244,7 +244,7 @@ class FoundLimit:
     def _work_us(self, mean_us: float, inflight: float) -> float:
         """Return what work takes by itself, as far as the least time shows it; else 0.
 
-        If time grew in proportion to what was in flight, work queued at the resource even then.
+        If time grew in proportion to the number in flight, work queued at the resource even then.
         """
         alone_us = self._alone_us
         return alone_us if alone_us * inflight > GROWTH * mean_us * self._alone_inflight else 0.0

@@ -6,8 +6,9 @@
     else process                      -> store, remember
     or a failure                      -> remember, for as long as its kind says (`failures.py`)
 
-Who asks for a URL or a variant that is under way waits for it (`policies/cache/coalesce.py`). What
-an origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
+Requests for a URL or a variant that is already being fetched or made wait for it
+(`policies/cache/coalesce.py`). While an origin does not answer, its stored images are still served.
+Damaged data is fetched or made again.
 
     check    when the lifetime that the origin gave is over (`recheck_s` to `fresh_max_s`; `fresh_s`
              if it gave none) the image is served for `stale_s` more, and one check runs behind the

@@ -1,12 +1,12 @@
-"""Units: request units for pixels, charged to who has a variant made.
+"""Units: request units for pixels, charged to the caller that has a variant made.
 
     1 RU a variant, and 1 RU for each million pixels that are decoded or their worth in pixels that
     are encoded (`policies/images/pixel_cost.py`)
 
-The policy of all services (`policies/quota/request_units.py`): charged by what is expected, settled
-to what it was, refused as `quota_spent`, or `cost_above_limit` where the quota never suffices. What
-is served from memory or from the store costs nothing; who joins a variant under way pays nothing,
-the first pays. What is compared for likeness is the service's own wish, and nobody's cost.
+A variant is charged its expected cost, and settled to its real cost when it is made
+(`policies/quota/request_units.py`). It is refused as `quota_spent`, or as `cost_above_limit` if it
+costs more than the whole quota. The first caller of a variant pays for it; callers that join, and
+answers from memory or the store, cost nothing. Comparing images for likeness is charged to nobody.
 
 Bounds: `CALLERS_MAX` callers with a budget, the others share one; the usage of `SHOWN` is known.
 """

@@ -1,9 +1,9 @@
 """Group leases: a tree of quotas whose bounds are leased between dispatchers.
 
-Each dispatcher has a tree of its own (`policies/quota/resource_groups.py`), with a part of each
-group that follows the demand for it: what is asked for here, of what heartbeats say is asked
-anywhere. So a group has its quota wherever its callers come in, and what others leave is lent
-there.
+Each dispatcher has its own tree (`policies/quota/resource_groups.py`) with a part of each group.
+The part follows the demand: the demand here, divided by the demand that heartbeats report
+everywhere. So a group has its quota at any dispatcher that its callers use, and unused quota is
+lent there.
 
 Heartbeats are late by half a second, so parts may add up to more than the whole for an epoch. What
 the tree admits is therefore taken from blocks of two kinds besides, leased from the store as those

@@ -1,13 +1,13 @@
 """Recovery: the engine stalls for a while, and is well again; when are its callers?
 
-They send three quarters of what it can do, and wait for half a second. While it stalls nobody is
-served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
-its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
+Callers send three quarters of the capacity and wait for half a second, so the requests of the stall
+are useless at its end. A pool that serves them in order is late for all later requests until it has
+caught up. The layers drop them.
 
-Played twice on the same draws: with the layers and as many slots as the engine has, and without (a
-queue in front of a bounded pool, and no deadlines). It has recovered at the end of the stall plus
-the time after which no half second brings less than 95% of what was asked in it. Where the limit
-has to be found it takes 0.7 to 1.1 s, as the engine works off what was sent into the stall.
+The drill plays twice on the same draws: with the layers and as many slots as the engine has, and
+without (a queue in front of a bounded pool, and no deadlines). The engine has recovered when every
+half second from then on serves at least 95% of its requests. With a limit that has to be found this
+takes 0.7 to 1.1 s, as the engine first finishes the requests that were sent into the stall.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Step: from 0.8 of the capacity to 1.4 at once; how soon is it calm again?
 
-Control that needs minutes to find the new state answers nobody meanwhile. The goal: no second in
-which less than 0.95 of what can be done is answered.
+Control that needs minutes to find the new state answers nothing in time until then. The goal: every
+second answers at least 0.95 of the capacity in time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Constants: the tuned numbers of the gate, and what each decides.
 
-`sluicegate lab zoo --sensitivity` plays the zoo with each of them halved and doubled. The decision
-page has the experiments, and the table. Weights of averages and bounds of memory are not tuned.
+`sluicegate lab zoo --sensitivity` plays the zoo with each of them halved and doubled. Decision 37
+has the experiments. Weights of averages and bounds of memory are not tuned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CHAIN: Final = "sluicegate.apps.kv.chain"
 
 
 class TunedConstant(NamedTuple):
-    """One number, where it is, and what it decides."""
+    """The name, place and purpose of a tuned number."""
 
     name: str
     module: str
@@ -33,21 +33,29 @@ TUNED: Final = (
         "a queue that takes more of it serves by importance",
     ),
     TunedConstant(
-        "queue: share of lower ranks", _QUEUE, "LOW_SHARE", "what a rank is owed that waits"
+        "queue: share of lower ranks",
+        _QUEUE,
+        "LOW_SHARE",
+        "time owed to a rank that waits",
     ),
     TunedConstant(
         "queue: arrivals remembered",
         _QUEUE,
         "GAIN_MAX",
-        "so many more served than came: the queue empties",
+        "units served beyond arrivals after which the queue empties",
     ),
     TunedConstant("limit: target", _LIMIT, "TARGET_SHARE", "time at the resource, of the patience"),
     TunedConstant("limit: half", _LIMIT, "HALF", "work that takes more of the patience is blamed"),
     TunedConstant(
-        "limit: room", _LIMIT, "ROOM", "the target is at least so many times the work by itself"
+        "limit: room", _LIMIT, "ROOM", "least target, as a multiple of the time of the work"
     ),
-    TunedConstant("limit: window", _LIMIT, "WINDOW", "units between two decisions"),
-    TunedConstant("limit: growth", _LIMIT, "GROWTH", "the largest step up, and what is no change"),
+    TunedConstant("limit: window", _LIMIT, "WINDOW", "units between two changes of the limit"),
+    TunedConstant(
+        "limit: growth",
+        _LIMIT,
+        "GROWTH",
+        "largest step up, and smallest change that counts",
+    ),
     TunedConstant("limit: hold", _LIMIT, "HOLDS", "mean times without another trial"),
     TunedConstant("times: half a window", _TIMES, "HALF_US", "how soon new times count"),
     TunedConstant("times: samples", _TIMES, "SAMPLES_MIN", "before a time is known"),

@@ -389,7 +389,7 @@ class Gate(BasePromptPolicy):
             self._reject(unit, DEADLINE)
 
     def _expect(self, resource: Resource, operation: str, now_us: int) -> None:
-        """What an operation takes is known now: so it is of its units that wait."""
+        """Use the time of an operation, now that it is known, for its units that wait."""
         for unit in resource.queue.units():
             assert isinstance(unit, GateWaiter)  # nothing else is pushed here
             if unit.request.operation == operation:
