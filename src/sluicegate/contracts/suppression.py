@@ -1,10 +1,9 @@
-"""Suppression: what the nodes of a cluster and the masters of its accounts say to each other.
+"""Suppression: the messages between nodes of a cluster and the masters of its accounts.
 
     node    SuppressReport: what was attempted here   ->  master
     node    <-  FactorMessage: the fraction of each account to reject  master
 
-Plain values. Who decides what is in them: `policies/suppression/suppress.py` and
-`suppress_master.py`.
+Plain values, filled by `policies/suppression/suppress.py` and `suppress_master.py`.
 """
 
 from __future__ import annotations

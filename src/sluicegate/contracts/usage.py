@@ -1,9 +1,9 @@
-"""Usage: what the nodes of a cluster and the masters of its accounts say of what was used up.
+"""Usage: the messages about used amounts between nodes of a cluster and masters of accounts.
 
     node    UsageReport: what was used here  ->  master
     node    <-  UsageAnswer: what was used everywhere  master
 
-Plain values; who decides what is in them: `policies/quota/usage.py`.
+Plain values, filled by `policies/quota/usage.py`.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class FoundLimit:
         if self._alone_us == 0.0 or mean_us < self._alone_us:
             self._alone_us, self._alone_inflight = mean_us, inflight
         work_us = self._work_us(mean_us, inflight)
-        if work_us >= HALF * self.patience_us:  # a queue would help nobody
+        if work_us >= HALF * self.patience_us:  # a queue would leave no time for the work
             self._hold(mean_us, now_us)
             return
         self._was_times, self._was_inflight = times, inflight

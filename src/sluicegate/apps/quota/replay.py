@@ -2,9 +2,8 @@
 
 The budget is the one that `sluicegate kv` charges (`policies/quota/leased_budget.py`), as it is
 without a store, on the instants of the capture. A correction belongs to the latest charge of its
-caller: if that is refused here, it does not count. What was refused and is admitted here is charged
-what was estimated for it; nobody knows what it would have cost, or whether its caller would have
-retried.
+caller: if that is refused here, it does not count. A request that was refused then and is admitted
+here is charged its estimate, as its real cost is unknown; a retry that it caused is not removed.
 
 Callers do not touch one another's budgets, so each is played by itself. Bound: the requests that
 were read, at 17 bytes each.

@@ -26,7 +26,7 @@ class Budget(Protocol):
     """What callers have left, in milli-RU."""
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Take an amount, or say when there will be enough; only a refusal tells what remains."""
+        """Take an amount, or refuse with what remains and when there will be enough."""
 
     def settle(self, caller: str, mru: int, now_us: int) -> int:
         """Debit an amount after the fact, or refund it if negative.

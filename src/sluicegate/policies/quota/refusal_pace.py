@@ -50,7 +50,7 @@ class RefusalPace:
         self.settings = settings = RefusalPaceSettings() if settings is None else settings
         self._interval_us = max(1, _SECOND_US // settings.refusals_per_s)
         self._burst_us = self._interval_us * settings.burst
-        # Each caller refused lately, and when the rate will have made up for its refusals.
+        # When the rate will have made up for the refusals of each caller, if refused recently.
         self.due_us: dict[str, int] = {}
         self.slowed = 0  # times a connection was put off
         self.slowed_us = 0

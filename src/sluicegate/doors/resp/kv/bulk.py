@@ -6,7 +6,7 @@
     SG.BULK ABANDON | SHOW table name
     SG.BULK LIST table
 
-An upload is reply as its fields, parts as ranges of their numbers (`0-4,6`), a digest is hex.
+A reply has the fields of an upload: parts as ranges of numbers (`0-4,6`), digests in hex.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Call: the words of a command as a call of the service, and its result as a reply.
+"""Call: turn a command into a call of the service, and the result into a reply.
 
-A place is written as one key, `table:partition[:sort]`. The first colon ends the table, the next
-one the partition; the rest is the sort key, colons included. In partition and sort key `%`
-and two hex digits stand for a byte: `%3A` is how a partition holds a colon, `%25` how either holds
-a `%`. All other bytes stand for themselves. Keys in replies are written the same way.
+A place is one key, `table:partition[:sort]`. The first colon ends the table, the next one the
+partition; the rest is the sort key, colons included. In a partition and a sort key, `%` and two hex
+digits stand for a byte: write a colon in a partition as `%3A`, and `%` as `%25`. All other bytes
+stand for themselves. Keys in replies have the same form.
 
-A `CallContext` is made when its command is run, from the options that the connection has set by
-then. A result that is there at once is written at once; all else is a coroutine, whose error
-becomes the reply where it is awaited.
+A `CallContext` is made when its command runs, from the options that the connection has set before.
+A result that needs no waiting is written at once. Otherwise the result is a coroutine, and an error
+in it becomes the reply.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NUMBER_MAX: Final = 1 << 53
 _FORM: Final = "write it table:partition or table:partition:sort, %3A for a colon in the partition"
 _HEX: Final = b"0123456789abcdefABCDEF"
 
-LONG_BYTES: Final = 4_096  # of a value that is worth a piece of its own
+LONG_BYTES: Final = 4_096  # a longer value is sent without a copy
 MS_MAX: Final = 1 << 43  # some 280 years
 
 _NOTHING: Final = b"$-1\r\n"
@@ -89,7 +89,7 @@ def key_of(table: str, partition: bytes, sort: bytes) -> bytes:
 
 
 def normalize_key(key: bytes) -> bytes:
-    """The one way to write this key; what is none stays as it is."""
+    """Return the canonical form of a key; text that is no key is returned unchanged."""
     if len(key) > KEY_BYTES_MAX or (b"%" not in key and not key.endswith(b":")):
         return key
     try:
@@ -100,12 +100,12 @@ def normalize_key(key: bytes) -> bytes:
 
 
 def escape(sort: bytes) -> bytes:
-    """A sort key as it is written."""
+    """Return a sort key in the form that a key has."""
     return sort.replace(b"%", b"%25") if b"%" in sort else sort
 
 
 def unescape(text: bytes) -> bytes:
-    """The bytes that were written so."""
+    """Return the bytes of an escaped text."""
     if len(text) > KEY_BYTES_MAX:
         raise _too_long("key", text)
     first, *rest = text.split(b"%")
@@ -146,7 +146,7 @@ def number_of(field: str, word: bytes, least: int) -> int:
 
 
 def bytes_of(field: str, word: bytes, size: int, whence: str = "") -> bytes:
-    """Exactly so many bytes; `whence` goes on with the remedy."""
+    """Return exactly `size` bytes; `whence` ends the remedy of the error."""
     try:
         found = bytes.fromhex(word.decode("ascii"))
     except ValueError:
@@ -157,16 +157,16 @@ def bytes_of(field: str, word: bytes, size: int, whence: str = "") -> bytes:
 
 
 def key_values(session: Session) -> KeyValues:
-    """The service."""
+    """Return the service."""
     service: KeyValues = session.state.service
     return service
 
 
 def call_of(session: Session, strong: bool = False) -> CallContext:
-    """Who asks, and how; `strong` where the reply must not come from a cache.
+    """Return the caller, its options and its deadline; a `strong` read passes by every cache.
 
-    A deadline is reply from when the command was read. That it then waited for others of the same
-    connection is no queue of the service, and says null_reply of how it fares.
+    The deadline counts from the moment the command was read. The time that it then waited behind
+    other commands of its connection is not a queue of the service.
     """
     timeout_us = session.timeout_us
     return CallContext(
@@ -179,7 +179,7 @@ def call_of(session: Session, strong: bool = False) -> CallContext:
 
 
 def now_us(session: Session) -> int:
-    """The instant."""
+    """Return the present instant."""
     clock: Clock | None = session.state.clock
     if clock is None:
         raise BadValue("clock", None, "hand one to the door")
@@ -192,12 +192,12 @@ def null_reply(session: Session) -> bytes:
 
 
 def bulk(value: bytes) -> bytes:
-    """A value."""
+    """Return the reply of a value."""
     return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 def add_bulk(reply: list[bytes], value: bytes) -> None:
-    """A value, behind the parts so far: not copied, if it is long."""
+    """Append the reply of a value; a long value is not copied."""
     if len(value) < LONG_BYTES:
         reply.append(bulk(value))
         return
@@ -207,18 +207,18 @@ def add_bulk(reply: list[bytes], value: bytes) -> None:
 
 
 def integer(number: int) -> bytes:
-    """A number."""
+    """Return the reply of a number."""
     return b":%d\r\n" % number
 
 
 async def await_ok(work: Awaitable[None]) -> bytes:
-    """OK, once it is done."""
+    """Await the work, and return OK."""
     await work
     return OK
 
 
 def set_deadline(session: Session, parts: list[bytes]) -> bytes:
-    """SG.DEADLINE ms: of the commands that follow, from when each has come; 0 is none."""
+    """SG.DEADLINE ms: set the time that each later command has; 0 removes the deadline."""
     try:
         timeout_ms = whole_number(parts[1])
     except ValueError:
@@ -230,14 +230,14 @@ def set_deadline(session: Session, parts: list[bytes]) -> bytes:
 
 
 def set_criticality(session: Session, parts: list[bytes]) -> bytes:
-    """SG.CRITICALITY class | DEFAULT: of the commands that follow."""
+    """SG.CRITICALITY class | DEFAULT: set the class of later commands."""
     name = text_of(parts[1])
     session.criticality = None if name.upper() == "DEFAULT" else parse_criticality(name)
     return OK
 
 
 def set_strong(session: Session, parts: list[bytes]) -> bytes:
-    """SG.STRONG ON | OFF: whether the commands that follow pass by every cache."""
+    """SG.STRONG ON | OFF: set whether later commands pass by every cache."""
     word = parts[1].upper()
     if word not in (b"ON", b"OFF"):
         return SYNTAX

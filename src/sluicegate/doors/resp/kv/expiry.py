@@ -1,7 +1,7 @@
 """Times: how commands say when a value is to expire, and the rows that ask and change it.
 
-An instant that has passed, where Redis takes one, makes a value that is gone as it is written. What
-is reply is rounded as Redis rounds it; a value's time is kept to the microsecond.
+Where Redis accepts an instant in the past, the value is gone as soon as it is written. Replies are
+rounded as Redis rounds them; expiry itself is exact to the microsecond.
 """
 
 from __future__ import annotations
