@@ -136,6 +136,18 @@ def test_stall_that_ends_in_overload_is_limited() -> None:
     assert slots <= sorted(limits)[len(limits) // 2] <= 8 * slots
 
 
+@pytest.mark.parametrize("times", [3, 5, 10])
+def test_sudden_overload_is_limited_within_a_fifth_of_a_second(times: int) -> None:
+    """Without a limit, the engine holds seconds of work before the first answer is late."""
+    played = play(lambda at_s: times if at_s >= 2 else 0.5, 8, 10_000, 500_000, span_s=6)
+    assert played.good >= 0.98 * 800 * (2 * 0.5 + 4)
+
+
+def test_sudden_rise_of_work_that_does_not_queue_has_no_limit() -> None:
+    played = play(lambda at_s: 0.4 if at_s >= 5 else 0.02, 1_000, 500_000, SECOND_US, span_s=15)
+    assert set(played.limits) == {LIMIT_MAX}
+
+
 @pytest.mark.parametrize("dear", [10, 20])
 def test_unequal_costs_in_overload_keep_slots_full(dear: int) -> None:
     slots, work_us = 8, 50_000

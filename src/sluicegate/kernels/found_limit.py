@@ -7,6 +7,8 @@ measurement from before the overload.
     free        two windows in succession took more than half of the callers' patience, and work
                 ended too late, took far longer than it can, or would end too late if sent now:
                 limit to a part of the units in flight
+                or work took longer than by itself in both, and at their rate the last unit in
+                flight would end too late
                 but not while fewer units are sent than end: the resource recovers from a stall
     still       nothing has ended since a unit was sent whose deadline has passed: send no more
                 until one ends
@@ -61,6 +63,7 @@ class FoundLimit:
         "_here",
         "_hold_us",
         "_holds",
+        "_idle",
         "_inflight",
         "_late",
         "_members",
@@ -101,6 +104,7 @@ class FoundLimit:
         self._wanted = WINDOW  # units that it needs
         self._sent = self._count = self._late = self._inflight = self._sum = 0
         self._blamed = False  # the window before took too long, without a limit
+        self._idle = True  # nothing was in flight at some time in this window
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
@@ -170,6 +174,8 @@ class FoundLimit:
     def _end_one(self) -> None:
         """Record the end of a unit: the resource does not stand still."""
         self._here -= 1
+        if not self._here:
+            self._idle = True
         self._due_us = 0
         if self._still:
             self._still = False
@@ -202,7 +208,8 @@ class FoundLimit:
         if self.limiting:
             self._steer(mean_us, inflight, times, late, now_us)
         else:
-            self._watch(mean_us, inflight, times, late, now_us)
+            each_us = 0.0 if self._idle else age_us / count
+            self._watch(mean_us, inflight, times, late, each_us, now_us)
         self._begin_window(now_us)
 
     def _begin_window(self, now_us: int) -> None:
@@ -212,16 +219,21 @@ class FoundLimit:
         self._wanted = 2 * WINDOW if self._first else WINDOW
         self._sent = self._count = self._late = self._inflight = self._sum = 0
         self._times = 0.0
-        self._queued = False
+        self._queued = self._idle = False
 
     def _watch(
-        self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
+        self, mean_us: float, inflight: float, times: float, late: bool, each_us: float, now_us: int
     ) -> None:
-        """A window without a limit; the first that is too long may have a stall in it."""
-        blamed = mean_us > HALF * self.patience_us > 0
-        again, self._blamed = self._blamed and blamed, blamed
+        """A window without a limit; the first that is too long may have a stall in it.
+
+        A unit ended each `each_us`, if the resource was busy throughout; else 0.
+        """
+        patience_us = self.patience_us
         longer = mean_us / self._alone_us if self._alone_us else 0.0
-        late = late or longer > 2 * ROOM
+        doomed = longer > ROOM and self._here * each_us > patience_us > 0
+        blamed = doomed or mean_us > HALF * patience_us > 0
+        again, self._blamed = self._blamed and blamed, blamed
+        late = late or doomed or longer > 2 * ROOM
         if longer > ROOM:  # what is sent now finds more in flight
             late = late or mean_us * self._here > self.patience_us * inflight
         if not late:
