@@ -54,10 +54,8 @@ def play(
             inflight -= 1
             late = now_us - arrived_us > patience_us
             good += not late
-            known_us = patience_us if told else 0
             found.record(
-                window, now_us - sent_us, now_us, beside, known_us, work_us, late and told,
-                bool(waiting),
+                window, now_us - sent_us, now_us, beside, work_us, late and told, bool(waiting),
             )  # fmt: skip
             if late and not told:
                 found.record_hung_up(patience_us)
@@ -87,7 +85,9 @@ def play(
                 now_us,
                 inflight,
                 number,
-                found.send(now_us, arrived_us + patience_us if told else 0),
+                found.send(
+                    now_us, arrived_us + patience_us if told else 0, patience_us if told else 0
+                ),
             )
             heappush(flying, flight)
     return played._replace(good=good, sent=sent)
@@ -168,5 +168,6 @@ def test_without_patience_there_is_never_a_limit() -> None:
     found = FoundLimit()
     for number in range(1_000):
         now_us = number * 2_000
-        found.record(found.send(now_us, 0), number * 1_000, now_us, number, 0, 1_000, False, True)
+        window = found.send(now_us, 0, 0)
+        found.record(window, number * 1_000, now_us, number, 1_000, False, True)
     assert found.limit == LIMIT_MAX

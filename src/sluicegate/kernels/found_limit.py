@@ -4,11 +4,11 @@ There is no limit until work ends too late or callers hang up. Then the limit fo
 work spends at the resource, which is in-flight / throughput (Little's law), so it needs no
 measurement from before the overload.
 
-    free        two windows in succession took more than half of the callers' patience, and work
-                ended too late, took far longer than it can, or would end too late if sent now:
-                limit to a part of the units in flight
-                or work took longer than by itself in both, and at their rate the last unit in
-                flight would end too late
+    free        limit to a part of the units in flight, if in two windows in succession
+                work took more than half of the callers' patience, and ended too late, took far
+                longer than it can, or would end too late if sent now; or
+                work took longer than by itself, and at their rate the last unit in flight would
+                end too late
                 but not while fewer units are sent than end: the resource recovers from a stall
     still       nothing has ended since a unit was sent whose deadline has passed: send no more
                 until one ends
@@ -26,12 +26,15 @@ A window is `WINDOW` units, or those of half a patience if they are fewer. While
 the first that are sent after the last change, and the window ends when all of them have: the short
 ones end first, and must not speak for all.
 
+Where several processes use a resource, the units of one are too few, and `judge` takes windows of
+all of them (`policies/admission/fleet_limit.py`). Then `shared` is set, and there is no limit here.
+
 Cost: a few additions for each unit. Bounds: one record of one window.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 TARGET_SHARE: Final = 0.25
 HALF: Final = 0.5  # of the patience: work that takes more leaves a queue no room
@@ -41,11 +44,24 @@ GROWTH: Final = 1.25
 HOLDS: Final = 16
 PATIENCE_WEIGHT: Final = 1 / 32
 LIMIT_MAX: Final = 1 << 20
-_FEW: Final = WINDOW // 4
+FEW: Final = WINDOW // 4
 _CALM_WINDOWS: Final = WINDOW // 2
 _HOLDS_MAX: Final = 512
 _ALONE_WEIGHT: Final = 1 / 512
 _SLOWEST: Final = 4  # a window does not wait for a unit that takes so many times the mean
+
+
+class Window(NamedTuple):
+    """The measures of one window."""
+
+    mean_us: float  # that one took
+    inflight: float  # when one was sent, on average
+    times: float  # the mean of what one took over the usual time of such work
+    late: bool  # at least one ended too late
+    each_us: float  # between two ends, if the resource was never idle; else 0
+    here: int  # in flight now
+    draining: bool  # fewer were sent than ended
+    queued: bool  # others wait
 
 
 @final
@@ -59,7 +75,6 @@ class FoundLimit:
         "_calm",
         "_count",
         "_due_us",
-        "_first",
         "_here",
         "_hold_us",
         "_holds",
@@ -78,9 +93,11 @@ class FoundLimit:
         "_was_inflight",
         "_was_times",
         "_window",
+        "first",
         "limit",
         "limiting",
         "patience_us",
+        "shared",
     )
 
     def __init__(self) -> None:
@@ -91,7 +108,8 @@ class FoundLimit:
         self._alone_inflight = 0.0  # the number in flight then
         self._was_times = self._was_inflight = 0.0  # the window before
         self._unmoved = False  # fewer in flight did not shorten the time, once
-        self._first = False  # the window after the first cut
+        self.first = False  # the next window is the one after the first cut
+        self.shared = False  # set by `share`
         self._hold_us = 0  # no limit before this instant
         self._holds = HOLDS
         self._here = 0  # units in flight now
@@ -108,11 +126,13 @@ class FoundLimit:
         self._times = 0.0  # the sum of the times over the usual ones
         self._queued = False
 
-    def send(self, now_us: int, deadline_us: int) -> int:
+    def send(self, now_us: int, deadline_us: int, patience_us: int) -> int:
         """A unit is sent; return its window, which `record` is given, or 0 if it has none.
 
-        A `deadline_us` of 0 means no deadline.
+        `patience_us` is the time its caller had in all. Both are 0 for a unit without a deadline.
         """
+        if patience_us:
+            self._learn_patience(patience_us)
         if not self._due_us:
             self._due_us = deadline_us
         elif now_us > self._due_us and not self.limiting:
@@ -131,20 +151,18 @@ class FoundLimit:
         took_us: int,
         now_us: int,
         inflight: int,
-        patience_us: int,
         usual_us: float,
         late: bool,
         queued: bool,
     ) -> None:
         """Record a unit that has ended.
 
-        `inflight` were in flight when it was sent, `patience_us` is the time its caller had in all
-        (0: not known), `usual_us` the time that such work usually takes, `late` whether the result
-        was in vain, and `queued` whether others wait.
+        `inflight` were in flight when it was sent, `usual_us` is the time that such work usually
+        takes, `late` whether the result came too late, and `queued` whether others wait.
         """
         self._end_one()
-        if patience_us:
-            self._learn_patience(patience_us)
+        if self.shared:
+            return
         self._queued = self._queued or queued
         if window == self._window or not self.limiting:
             self._count += 1
@@ -154,10 +172,23 @@ class FoundLimit:
             self._late += late
         self._end_window(now_us)
 
+    def share(self, shared: bool) -> None:
+        """The limit is found elsewhere from now on, or here again."""
+        if shared != self.shared:
+            self.shared = shared
+            self._set_free(0)
+            self._begin_window(0)
+
+    def follow(self, limit: int) -> None:
+        """Take a limit that was found elsewhere; 0 for none."""
+        self.limiting = limit > 0
+        self.limit = limit or LIMIT_MAX
+        self._blamed = self.first = False
+
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that says nothing."""
         self._end_one()
-        if window == self._window:
+        if window == self._window and not self.shared:
             self._members -= 1
             self._end_window(now_us)
 
@@ -186,9 +217,9 @@ class FoundLimit:
         self.patience_us += (patience_us - self.patience_us) * weight
 
     def _end_window(self, now_us: int) -> None:
-        """Decide, if all units of the window have ended."""
+        """Judge, if all units of the window have ended."""
         count, age_us = self._count, now_us - self._since_us
-        if count < _FEW:
+        if count < FEW:
             return
         long = age_us > HALF * self.patience_us > 0
         mean_us = self._sum / count
@@ -197,52 +228,59 @@ class FoundLimit:
                 return
         else:
             if long:  # what is sent from now on belongs to no window
-                self._wanted = min(self._wanted, max(_FEW, self._members))
+                self._wanted = min(self._wanted, max(FEW, self._members))
             wanted = self._wanted
             if self._members < wanted:
                 return
             if count < wanted and (2 * count < wanted or age_us < _SLOWEST * mean_us):
                 return
-        late = self._late > 0
-        inflight, times = self._inflight / count, self._times / count
-        if self.limiting:
-            self._steer(mean_us, inflight, times, late, now_us)
-        else:
-            each_us = 0.0 if self._idle else age_us / count
-            self._watch(mean_us, inflight, times, late, each_us, now_us)
+        window = Window(
+            mean_us,
+            self._inflight / count,
+            self._times / count,
+            self._late > 0,
+            0.0 if self._idle else age_us / count,
+            self._here,
+            self._sent < count,
+            self._queued,
+        )
+        self.judge(window, now_us)
         self._begin_window(now_us)
+
+    def judge(self, window: Window, now_us: int) -> None:
+        """Set or change the limit by what a window has shown."""
+        if self.limiting:
+            self._steer(window, now_us)
+        else:
+            self._watch(window, now_us)
 
     def _begin_window(self, now_us: int) -> None:
         self._window += 1
         self._since_us = now_us
         self._members = 0
-        self._wanted = 2 * WINDOW if self._first else WINDOW
+        self._wanted = 2 * WINDOW if self.first else WINDOW
         self._sent = self._count = self._late = self._inflight = self._sum = 0
         self._times = 0.0
         self._queued = self._idle = False
 
-    def _watch(
-        self, mean_us: float, inflight: float, times: float, late: bool, each_us: float, now_us: int
-    ) -> None:
-        """A window without a limit; the first that is too long may have a stall in it.
-
-        A unit ended each `each_us`, if the resource was busy throughout; else 0.
-        """
+    def _watch(self, window: Window, now_us: int) -> None:
+        """A window without a limit; the first that is too long may have a stall in it."""
+        mean_us, inflight = window.mean_us, window.inflight
         patience_us = self.patience_us
         longer = mean_us / self._alone_us if self._alone_us else 0.0
-        doomed = longer > ROOM and self._here * each_us > patience_us > 0
+        doomed = longer > ROOM and window.here * window.each_us > patience_us > 0
         blamed = doomed or mean_us > HALF * patience_us > 0
         again, self._blamed = self._blamed and blamed, blamed
-        late = late or doomed or longer > 2 * ROOM
+        late = window.late or doomed or longer > 2 * ROOM
         if longer > ROOM:  # what is sent now finds more in flight
-            late = late or mean_us * self._here > self.patience_us * inflight
+            late = late or mean_us * window.here > patience_us * inflight
         if not late:
             self._learn_alone(mean_us, inflight)
-        elif again and self._sent >= self._count and inflight >= 2 and now_us >= self._hold_us:
-            self.limiting = self._first = True
+        elif again and not window.draining and inflight >= 2 and now_us >= self._hold_us:
+            self.limiting = self.first = True
             self._unmoved = False
             self._calm = 0
-            self._was_times, self._was_inflight = times, inflight
+            self._was_times, self._was_inflight = window.times, inflight
             share = self._target_us(self._work_us(mean_us, inflight)) / mean_us
             self.limit = max(1, int(inflight * min(HALF, max(TARGET_SHARE, share))))
 
@@ -266,11 +304,10 @@ class FoundLimit:
         target_us = max(TARGET_SHARE * patience_us, ROOM * work_us)
         return max(1.0, min(target_us, patience_us / GROWTH))
 
-    def _steer(
-        self, mean_us: float, inflight: float, times: float, late: bool, now_us: int
-    ) -> None:
+    def _steer(self, window: Window, now_us: int) -> None:
         """A window with a limit."""
-        first, self._first = self._first, False
+        mean_us, inflight, times = window.mean_us, window.inflight, window.times
+        first, self.first = self.first, False
         least = HALF
         if GROWTH * inflight < self._was_inflight:
             proportional = self._was_times * inflight / self._was_inflight
@@ -290,7 +327,7 @@ class FoundLimit:
             self._hold(mean_us, now_us)
             return
         self._was_times, self._was_inflight = times, inflight
-        self._calm = 0 if self._queued else self._calm + 1
+        self._calm = 0 if window.queued else self._calm + 1
         if self._calm >= _CALM_WINDOWS:
             self._holds = HOLDS
             self._set_free(now_us)
@@ -298,7 +335,7 @@ class FoundLimit:
         ratio = mean_us / self._target_us(work_us)
         if ratio > 1.0:
             self.limit = max(1, int(min(inflight, self.limit) * max(least, 1 / ratio)))
-        elif self._queued:
+        elif window.queued:
             most = ROOM if mean_us < GROWTH * self._alone_us else GROWTH
             grown = self.limit * min(most, 1 / ratio)
             self.limit = max(int(grown), self.limit + (ratio * GROWTH < 1))

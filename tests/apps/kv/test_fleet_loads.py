@@ -154,6 +154,37 @@ def test_who_is_gone_holds_nothing(redis_server: RedisServer) -> None:
     asyncio.run(story())
 
 
+def test_one_leads_until_it_is_gone_and_all_follow_its_limit(redis_server: RedisServer) -> None:
+    """The slots are unknown, and only the leader's limit counts."""
+
+    async def story() -> None:
+        async with Kin(redis_server) as kin:
+            one, two = kin.member("one", 0), kin.member("two", 0)
+            begin(one)
+            begin(two)
+            for member in (one, two):
+                await member.beat()
+            assert (one._leads, two._leads) == (True, False)
+            part = one.share._parts["s"]
+            assert part.found is not None
+            part.found._found.follow(3)
+            part.slots = 3
+            for member in (one, two):
+                await member.beat()
+            assert limit_of(two) == 2  # its own unit, and one free slot
+            two._leads = True  # it is wrong: its limits do not count
+            two.share._parts["s"].slots = 1
+            await two.beat()
+            assert two.share.found() == {"s": 3}
+            await one._leave()
+            await two.beat()
+            assert two._leads
+            await two.beat()
+            assert two.share.found() == {"s": 3}
+
+    asyncio.run(story())
+
+
 def test_repeated_beat_counts_once_and_an_emptied_store_hears_again(
     redis_server: RedisServer,
 ) -> None:

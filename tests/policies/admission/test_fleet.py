@@ -12,8 +12,9 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.admission.fleet import BEAT_US, SILENT_US, FleetShare, SharedLoad
-from sluicegate.policies.admission.gate import Gate
+from sluicegate.policies.admission.fleet import BEAT_US, SILENT_US, FleetShare
+from sluicegate.policies.admission.fleet_limit import SharedLoad, sum_of
+from sluicegate.policies.admission.gate import LIMIT_MAX, Gate
 from sluicegate.policies.admission.settings import GateSettings
 from sluicegate.testing.chance import SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
@@ -28,9 +29,18 @@ CRITICAL, BULK = Criticality.CRITICAL, Criticality.BULK
 class Fleet:
     """Gates in front of one engine, which serves `slots` units at a time."""
 
-    def __init__(self, loop: VirtualLoop, members: int, slots: int, *, told: bool = True) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        members: int,
+        slots: int,
+        *,
+        told: bool = True,
+        known: bool = True,
+    ) -> None:
         self.loop = loop
-        self.gates = [Gate(GateSettings(slots=slots, members=members)) for _ in range(members)]
+        settings = GateSettings(slots=slots if known else 0, members=members)
+        self.gates = [Gate(settings) for _ in range(members)]
         self.shares = [
             FleetShare(gate, SeededChance(number)) for number, gate in enumerate(self.gates)
         ]
@@ -45,18 +55,15 @@ class Fleet:
         while True:
             await pause_us(BEAT_US)
             for number, share in enumerate(self.shares):
-                self.told[number] = share.tell(self.loop.now_us())
-            fleet: dict[str, SharedLoad] = {}
-            resources = [gate.resources for gate in self.gates]
-            for name in {name for told in self.told for name in told}:
-                loads = [told[name] for told in self.told if name in told]
-                fleet[name] = SharedLoad(
-                    sum(load.inflight for load in loads),
-                    sum(one[name].ended for one in resources if name in one),
-                    tuple(map(sum, zip(*(load.waiting for load in loads), strict=True))),
-                )
+                self.told[number] |= share.tell(self.loop.now_us())
+            slots = self.shares[0].found()
+            fleet = {
+                name: sum_of([told[name] for told in self.told if name in told], slots.get(name, 0))
+                for name in sorted({name for told in self.told for name in told})
+            }
+            now_us = self.loop.now_us()
             for number, share in enumerate(self.shares):
-                share.hear(self.told[number], fleet, len(self.gates), self.loop.now_us())
+                share.hear(self.told[number], fleet, len(self.gates), now_us, leads=number == 0)
             self.inflights.append(self.inflight)
 
     async def do(self, number: int, of: Criticality = CRITICAL, patience_us: int = S) -> None:
@@ -133,7 +140,7 @@ def test_silence_leaves_an_equal_part() -> None:
         share = FleetShare(gate, SeededChance(1))
         resource = gate.resource(Request("k"))
         found = [resource.limit]
-        fleet = {"": SharedLoad(1, 0, (0,) * 8)}
+        fleet = {"": SharedLoad(1, 0, 0, 0, (0,) * 8)}
         share.hear({}, fleet, 4, loop.now_us())
         found.append(resource.limit)
         await pause_us(SILENT_US + 1)
@@ -144,17 +151,59 @@ def test_silence_leaves_an_equal_part() -> None:
     assert run(story) == [2, 7, 2]
 
 
-def test_only_resources_with_known_slots_are_shared() -> None:
-    async def story(loop: VirtualLoop) -> int:
+@pytest.mark.parametrize("members", [4, 16, 64])
+def test_a_fleet_finds_a_limit_that_is_not_known(members: int) -> None:
+    """As above; each of a large fleet alone sees a unit end every few seconds."""
+
+    async def story(loop: VirtualLoop) -> tuple[Counter[Criticality], list[int]]:
+        fleet = Fleet(loop, members, 2, known=False)
+        await fleet.load(40, 30)
+        return fleet.served, fleet.inflights[200:-40]
+
+    served, inflights = run(story)
+    assert served.total() >= 0.7 * 300, served
+    assert served[CRITICAL] >= 0.5 * 300, served
+    assert sum(inflights) / len(inflights) < 8
+
+
+def test_without_news_of_each_other_a_fleet_fills_the_engine() -> None:
+    async def story(loop: VirtualLoop) -> Counter[Criticality]:
+        fleet = Fleet(loop, 64, 2, told=False, known=False)
+        await fleet.load(40, 30)
+        return fleet.served
+
+    assert run(story).total() < 0.2 * 300
+
+
+def test_a_fleet_at_a_load_that_is_carried_has_no_limit() -> None:
+    async def story(loop: VirtualLoop) -> tuple[int, set[int]]:
+        fleet = Fleet(loop, 4, 8, known=False)
+        await fleet.load(20, 20)
+        return fleet.served.total(), {gate.resource(Request("k")).limit for gate in fleet.gates}
+
+    assert run(story) == (400, {LIMIT_MAX})
+
+
+def test_a_limit_that_was_found_is_followed_and_ends_with_the_news() -> None:
+    async def story(loop: VirtualLoop) -> list[int]:
         gate = Gate(GateSettings(slots=0))
         share = FleetShare(gate, SeededChance(1))
+        resource = gate.resource(Request("k"))
+        found = [resource.limit]
+        for slots in (6, 0, 6):
+            load = SharedLoad(2, 9, 9 * S, 9 * S, (0,) * 8, slots)
+            share.hear({}, {"": load}, 4, loop.now_us())
+            found.append(resource.limit)
         permit = gate.admit_now(Request("k"), loop.now_us())
         assert not isinstance(permit, Decision)
-        assert share.tell(loop.now_us()) == {}
-        share.hear({}, {"": SharedLoad(9, 0, (9,) * 8)}, 4, loop.now_us())
-        return gate.resource(Request("k")).limit
+        permit.end(Outcome.SUCCESS, loop.now_us())
+        found.append(resource.limit)  # what one dispatcher sees does not change it
+        await pause_us(SILENT_US + 1)
+        share.forget(4, loop.now_us())
+        found.append(resource.limit)
+        return found
 
-    assert run(story) > 1_000
+    assert run(story) == [LIMIT_MAX, 4, LIMIT_MAX, 4, 4, LIMIT_MAX]
 
 
 def test_what_has_ended_is_told_until_the_fleet_has_heard() -> None:
@@ -172,5 +221,5 @@ def test_what_has_ended_is_told_until_the_fleet_has_heard() -> None:
         return [*told, share.tell(loop.now_us())]
 
     none = (0,) * 8
-    ended = {"": SharedLoad(0, 1, none)}
-    assert run(story) == [{"": SharedLoad(1, 0, none)}, ended, ended, {}]
+    ended = {"": SharedLoad(0, 1, 0, 0, none)}
+    assert run(story) == [{"": SharedLoad(1, 0, 0, 0, none)}, ended, ended, {}]

@@ -38,9 +38,8 @@ def found_limit() -> Drawing:
         begins_us = max(now_us, heappop(free))
         end_us = begins_us + round(WORK_US * chance.expovariate(1.0))
         heappush(free, end_us)
-        heappush(
-            backend, (end_us, now_us, len(backend) + 1, found.send(now_us, born_us + PATIENCE_US))
-        )
+        window = found.send(now_us, born_us + PATIENCE_US, PATIENCE_US)
+        heappush(backend, (end_us, now_us, len(backend) + 1, window))
         born[end_us, now_us] = born_us
 
     def end_until(now_us: int) -> None:
@@ -50,7 +49,7 @@ def found_limit() -> Drawing:
             late = end_us - born.pop((end_us, sent_us)) > PATIENCE_US
             times.append((end_us / SECOND, took_us / 1_000))
             queued = bool(waiting)
-            found.record(window, took_us, end_us, inflight, PATIENCE_US, WORK_US, late, queued)
+            found.record(window, took_us, end_us, inflight, WORK_US, late, queued)
             while waiting and len(backend) < found.limit:
                 first_us = waiting.pop()
                 if end_us - first_us < PATIENCE_US - WORK_US:

@@ -93,11 +93,11 @@ class Quotas:
             )
 
     def start(self, background: Background, gate: Gate | None) -> None:
-        """Keep the budget supplied, and beat; with known slots share those of the gate as well."""
+        """Keep the budget supplied, and beat; share the slots of the gate as well."""
         members = self.members
         if isinstance(members, HeartbeatMembers):
             background.start("heartbeat", members.run)
-            if self._client is not None and gate is not None and gate.settings.slots:
+            if self._client is not None and gate is not None:
                 loads = FleetLoads(
                     self._client, members.name, gate, self._clock, self._chance, members.live
                 )

@@ -26,7 +26,8 @@ from sluicegate.lab.world import World, run
 from sluicegate.lab.zoo.outcome import Record
 from sluicegate.lab.zoo.player import make_resources, starve
 from sluicegate.lab.zoo.shape import DEADLINE, HANGUP, SECOND_US, ShapeTraffic, ZooRequest, ZooShape
-from sluicegate.policies.admission.fleet import BEAT_US, FleetShare, SharedLoad
+from sluicegate.policies.admission.fleet import FleetShare, beat_us
+from sluicegate.policies.admission.fleet_limit import SharedLoad, sum_of
 from sluicegate.service.background import measure_lag
 
 VALUE_BYTES: Final = 100
@@ -46,24 +47,25 @@ def join(chains: Sequence[PolicyChain], world: World) -> None:
         if chain.gate is not None
     ]
     told: list[dict[str, SharedLoad]] = [{} for _ in shares]
-    ended: Counter[str] = Counter()
+    slots: dict[str, int] = {}
+    every_us = beat_us(len(shares))
 
     def beat(number: int) -> None:
         for name, load in shares[number].tell(world.clock.now_us()).items():
-            before = told[number].get(name)
-            ended[name] += load.ended - (0 if before is None else before.ended)
             told[number][name] = load
-        fleet = {}
-        for name in {name for one in told for name in one}:
-            loads = [one[name] for one in told if name in one]
-            waiting = tuple(map(sum, zip(*(load.waiting for load in loads), strict=True)))
-            inflight = sum(load.inflight for load in loads)
-            fleet[name] = SharedLoad(inflight, ended[name], waiting)
-        shares[number].hear(told[number], fleet, len(shares), world.clock.now_us())
-        world.call_at_us(world.elapsed_us + BEAT_US, beat, number)
+        if number == 0:
+            slots.clear()
+            slots.update(shares[0].found())
+        fleet = {
+            name: sum_of([one[name] for one in told if name in one], slots.get(name, 0))
+            for name in sorted({name for one in told for name in one})
+        }
+        now_us = world.clock.now_us()
+        shares[number].hear(told[number], fleet, len(shares), now_us, leads=number == 0)
+        world.call_at_us(world.elapsed_us + every_us, beat, number)
 
     for number in range(len(shares)):
-        world.call_at_us(BEAT_US * number // len(shares), beat, number)
+        world.call_at_us(every_us * number // len(shares), beat, number)
 
 
 def play_engine(shape: ZooShape, load: Sequence[ZooRequest], seed: int, *, known: bool) -> Record:
@@ -98,7 +100,7 @@ class _Fleet:
             chain, admission = self._dispatcher(settings_of(shape, known), quotas, number)
             chains.append(chain)
             self._admissions.append(admission)
-        if shape.dispatchers > 1 and known and shape.known:
+        if shape.dispatchers > 1 and (shape.known or not known):
             join(chains, world)
 
     def _dispatcher(

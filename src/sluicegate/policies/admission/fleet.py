@@ -8,8 +8,12 @@ wait, and hears the sums over all of them. What follows depends on what waits be
     pressed    slots that come free until the next beat go to the ranks in their order, and
                within a rank to each dispatcher by the number of its units that wait
 
+Where the slots are unknown, the limit of the whole fleet is found (`fleet_limit.py`). While there
+is one, its slots are shared in the same way.
+
 A part is rarely a whole number, and the rest is drawn. News is up to a beat old, so a queue that is
-shorter than that is left to the resource. A dispatcher that hears nothing takes an equal part.
+shorter than that is left to the resource. A dispatcher that hears nothing takes an equal part, or
+finds a limit by itself.
 
 Cost: a few additions for each rank, resource and beat.
 """
@@ -17,39 +21,39 @@ Cost: a few additions for each rank, resource and beat.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
+from sluicegate.kernels.found_limit import LIMIT_MAX
+from sluicegate.policies.admission.fleet_limit import NOTHING, FleetLimit, SharedLoad
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.resource import RANKS, Resource, equal_part
 
 BEAT_US: Final = 50_000
+BEATS_PER_S: Final = 1_000  # of all dispatchers together
+MEMBERS_MAX: Final = 250  # news that is older than four beats a second says nothing
 SILENT_US: Final = 4 * BEAT_US  # what was heard before counts no more
 _RATE_US: Final = 1_000_000  # the span over which the rate of ends is averaged
 _LEAST: Final = 0.01  # slots; the estimates divide by it
 
 
-class SharedLoad(NamedTuple):
-    """The load of a resource at one dispatcher, or at all of them."""
-
-    inflight: int
-    ended: int  # since the start
-    waiting: tuple[int, ...]  # by rank
-
-
-NOTHING: Final = SharedLoad(0, 0, (0,) * RANKS)
+def beat_us(members: int) -> int:
+    """Return the time between two beats: longer in a large fleet."""
+    return max(BEAT_US, members * 1_000_000 // BEATS_PER_S)
 
 
 @final
 class _Part:
     """What a dispatcher has heard of one resource."""
 
-    __slots__ = ("ended", "heard_us", "rate")
+    __slots__ = ("ended", "found", "heard_us", "rate", "slots")
 
-    def __init__(self, ended: int, now_us: int) -> None:
+    def __init__(self, slots: int, ended: int, now_us: int) -> None:
+        self.slots = slots  # of the resource; 0: there is no limit
         self.ended = ended
         self.heard_us = now_us
         self.rate = 0.0  # units that end in a microsecond, at all dispatchers
+        self.found = None if slots else FleetLimit()
 
     def hear(self, ended: int, now_us: int) -> None:
         """Follow the rate at which units end."""
@@ -76,11 +80,17 @@ class FleetShare:
         """Return the load here, of each resource that is in use or was when it was last told."""
         told = {}
         for name, resource in self._gate.resources.items():
-            if (
-                resource.slots and (resource.inflight or resource.queue.waiting)
-            ) or name in self._told:
-                told[name] = load_of(resource, self._need_us(name), now_us)
+            if resource.inflight or resource.queue.waiting or name in self._told:
+                told[name] = self._load(resource, now_us)
         return told
+
+    def found(self) -> dict[str, int]:
+        """Return the limits of the fleet that were found, and not known."""
+        return {
+            name: part.slots
+            for name, part in self._parts.items()
+            if part.found is not None and part.slots
+        }
 
     def hear(
         self,
@@ -88,8 +98,13 @@ class FleetShare:
         fleet: Mapping[str, SharedLoad],
         members: int,
         now_us: int,
+        *,
+        leads: bool = False,
     ) -> None:
-        """Take a part of each resource, after the `fleet` has counted what was `told`."""
+        """Take a part of each resource, after the `fleet` has counted what was `told`.
+
+        One dispatcher `leads`: it finds the limits that are not known.
+        """
         for name, load in told.items():
             if load.inflight or any(load.waiting):
                 self._told.add(name)
@@ -97,14 +112,13 @@ class FleetShare:
                 self._told.discard(name)
         for name, load in fleet.items():
             resource = self._gate.resource_named(name)
-            if not resource.slots:
-                continue
             part = self._parts.get(name)
             if part is None:
-                part = self._parts[name] = _Part(load.ended, now_us)
+                part = self._parts[name] = _Part(resource.slots, load.ended, now_us)
             part.hear(load.ended, now_us)
-            own = told.get(name, NOTHING)
-            self._take(resource, part.rate * BEAT_US, own, load, members, now_us)
+            if self._is_limited(resource, part, load, now_us, leads=leads):
+                own = told.get(name, NOTHING)
+                self._take(resource, part, own, load, members, now_us)
         self.forget(members, now_us)
 
     def forget(self, members: int, now_us: int) -> None:
@@ -115,21 +129,52 @@ class FleetShare:
             if part is not None and now_us - part.heard_us <= SILENT_US:
                 continue
             self._parts.pop(name, None)
+            if resource.found is not None:
+                resource.found.share(False)
+                self._lift(resource, now_us)
+                continue
             limit = equal_part(resource.slots, members)
-            if resource.slots and (resource.limit != limit or resource.at_a_time):
+            if resource.limit != limit or resource.at_a_time:
                 gate.set_limit(resource, limit, now_us)
+
+    def _is_limited(
+        self, resource: Resource, part: _Part, fleet: SharedLoad, now_us: int, *, leads: bool
+    ) -> bool:
+        """Whether there is a limit; if it is not known, it is found."""
+        if resource.found is None or part.found is None:
+            return True
+        resource.found.share(True)
+        if leads:
+            part.found.find(fleet, now_us)
+        else:
+            part.found.follow(fleet, now_us)
+        part.slots = part.found.slots
+        if not part.slots:
+            self._lift(resource, now_us)
+            return False
+        resource.rationed = True
+        if part.rate and resource.mean_us:
+            resource.scale = min(1.0, part.slots / part.rate / resource.mean_us)
+        return True
+
+    def _lift(self, resource: Resource, now_us: int) -> None:
+        """The fleet has no limit for the resource any more."""
+        if resource.rationed:
+            resource.rationed, resource.scale = False, 1.0
+            self._gate.set_limit(resource, LIMIT_MAX, now_us)
 
     def _take(
         self,
         resource: Resource,
-        ends: float,
+        part: _Part,
         own: SharedLoad,
         fleet: SharedLoad,
         members: int,
         now_us: int,
     ) -> None:
-        """Set the limit of a resource, of which `ends` units end in a beat."""
-        slots, gate = resource.slots, self._gate
+        """Set the limit of a resource to our part of its slots."""
+        slots, gate = part.slots, self._gate
+        ends = part.rate * beat_us(members)  # units that end in a beat
         free = slots - fleet.inflight
         if sum(fleet.waiting) - free <= ends:
             limit = max(equal_part(slots, members), own.inflight + free)
@@ -148,22 +193,24 @@ class FleetShare:
         else:
             gate.set_limit(resource, own.inflight + self._whole(mine), now_us, at_a_time=at_a_time)
 
-    def _need_us(self, name: str) -> float:
-        """Return how long a unit takes while others wait, from the rate at which they end."""
-        part = self._parts.get(name)
-        if part is None or not part.rate:
-            return 0.0
-        return self._gate.resources[name].slots / part.rate
+    def _load(self, resource: Resource, now_us: int) -> SharedLoad:
+        """Return the load of a resource here."""
+        part = self._parts.get(resource.name)
+        need_us = 0  # how long a unit takes while others wait, if nothing is known of its kind
+        if part is not None and part.rate:
+            need_us = int(part.slots / part.rate)
+        at_us, queue = now_us + 2 * BEAT_US, resource.queue
+        waiting = NOTHING.waiting
+        if queue.waiting:
+            waiting = tuple(queue.ready_of(rank, at_us, need_us) for rank in range(RANKS))
+        return SharedLoad(
+            resource.inflight,
+            resource.ended,
+            resource.spent_us,
+            int(resource.patience_us),
+            waiting,
+        )
 
     def _whole(self, number: float) -> int:
         whole = int(number)
         return whole + (self._chance.draw() < number - whole)
-
-
-def load_of(resource: Resource, need_us: float, now_us: int) -> SharedLoad:
-    """Return the load of a resource here, where a unit that nothing is known of takes `need_us`."""
-    queue = resource.queue
-    waiting = tuple(
-        queue.ready_of(rank, now_us + 2 * BEAT_US, int(need_us)) for rank in range(RANKS)
-    )
-    return SharedLoad(resource.inflight, resource.ended, waiting)

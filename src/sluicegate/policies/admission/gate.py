@@ -217,8 +217,8 @@ class Gate(BasePromptPolicy):
         resource = self.resource(request)
         limit = resource.limit
         found = resource.found
-        if found is not None and not found.limiting:  # one late unit is no reason to refuse another
-            limit = LIMIT_MAX
+        if found is not None and not (found.limiting or resource.rationed):
+            limit = LIMIT_MAX  # one late unit is no reason to refuse another
         if request.criticality:
             limit -= limit // RESERVED
         if resource.inflight >= limit:

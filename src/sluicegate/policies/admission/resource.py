@@ -34,9 +34,13 @@ class Resource:
         "limit",
         "mean_us",
         "name",
+        "patience_us",
         "queue",
+        "rationed",
+        "scale",
         "served_us",
         "slots",
+        "spent_us",
         "times",
     )
 
@@ -48,9 +52,13 @@ class Resource:
         self.limit = (
             equal_part(slots, members) if slots else LIMIT_MAX
         )  # how many units may be in flight
+        self.rationed = False  # a fleet has found the limit, and `limit` is a part of it
+        self.scale = 1.0  # of the times: below 1 after more was in flight than the limit is now
         self.at_a_time = 0.0  # above 0: a slot that comes free is given away, and so many are ours
         self.inflight = 0
         self.ended = 0
+        self.spent_us = 0  # on those that have ended
+        self.patience_us = 0.0  # the sum of their callers' mean patience
         self.mean_us = 0.0  # of all its work
         self.queue = FairQueue(RANKS)
         self.times: dict[str, ServiceTimes] = {}
@@ -74,14 +82,15 @@ class Resource:
     def need_us(self, request: Request) -> int:
         """Return how long this request is expected to take; 0 if nothing is known."""
         times = self.times.get(request.operation)
-        return int(self.mean_us if times is None or not times.count else times.mean_us)
+        mean_us = self.mean_us if times is None or not times.count else times.mean_us
+        return int(mean_us * self.scale)
 
     def least_us(self, request: Request, now_us: int) -> int:
         """Return the least time that this request takes if it starts now; 0 if unknown."""
         times = self.times.get(request.operation)
         if times is None:
             return 0
-        return times.least_us(self.inflight, now_us, idle=self.idle)
+        return int(times.least_us(self.inflight, now_us, idle=self.idle) * self.scale)
 
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
@@ -108,8 +117,14 @@ class Resource:
         found = self.found
         if found is None:
             return 0
-        window = found.send(now_us, request.deadline_us or 0)
-        self.limit = found.limit
+        deadline_us = request.deadline_us
+        if deadline_us is None:
+            window = found.send(now_us, 0, 0)
+        else:
+            patience_us = deadline_us - (request.arrived_us or now_us)
+            window = found.send(now_us, deadline_us, max(0, patience_us))
+        if not self.rationed:
+            self.limit = found.limit
         return window
 
     def next(self, now_us: int) -> QueuedUnit | None:
@@ -141,8 +156,10 @@ class Resource:
         if took_us < 0:
             if found is not None:
                 found.forget(window, now_us)
-                self.limit = found.limit
+                if not self.rationed:
+                    self.limit = found.limit
             return False
+        self.spent_us += took_us
         operation = request.operation
         times = self.times.get(operation)
         if times is None:
@@ -153,21 +170,18 @@ class Resource:
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
         self.mean_us += (took_us - self.mean_us) * weight
         if found is not None:
-            patience_us = 0
-            if request.deadline_us is not None:
-                arrived_us = request.arrived_us
-                patience_us = request.deadline_us - (arrived_us if arrived_us else sent_us)
+            self.patience_us += found.patience_us
             found.record(
                 window,
                 took_us,
                 now_us,
                 inflight,
-                max(patience_us, 0),
                 times.usual_us or self.mean_us,
                 late,
                 self.queue.waiting > 0,
             )
-            self.limit = found.limit
+            if not self.rationed:
+                self.limit = found.limit
         return times.count == SAMPLES_MIN
 
 
