@@ -206,6 +206,20 @@ def test_a_limit_that_was_found_is_followed_and_ends_with_the_news() -> None:
     assert run(story) == [LIMIT_MAX, 4, LIMIT_MAX, 4, 4, LIMIT_MAX]
 
 
+def test_a_limit_found_alone_remains_when_others_join() -> None:
+    async def story(loop: VirtualLoop) -> list[int]:
+        gate = Gate(GateSettings(slots=0))
+        share = FleetShare(gate, SeededChance(1))
+        resource = gate.resource(Request("k"))
+        assert resource.found is not None
+        resource.found.follow(5)
+        load = SharedLoad(2, 9, 9 * S, 9 * S, (0,) * 8)
+        share.hear({}, {"": load}, 2, loop.now_us(), leads=True)
+        return [resource.limit, share.found().get("", 0)]
+
+    assert run(story) == [3, 5]
+
+
 def test_what_has_ended_is_told_until_the_fleet_has_heard() -> None:
     async def story(loop: VirtualLoop) -> list[dict[str, SharedLoad]]:
         gate = Gate(GateSettings(slots=2))

@@ -31,7 +31,7 @@ from sluicegate.policies.admission.resource import RANKS, Resource, equal_part
 
 BEAT_US: Final = 50_000
 BEATS_PER_S: Final = 1_000  # of all dispatchers together
-MEMBERS_MAX: Final = 250  # news that is older than four beats a second says nothing
+MEMBERS_MAX: Final = 250  # each of which beats four times a second; rarer news says little
 SILENT_US: Final = 4 * BEAT_US  # what was heard before counts no more
 _RATE_US: Final = 1_000_000  # the span over which the rate of ends is averaged
 _LEAST: Final = 0.01  # slots; the estimates divide by it
@@ -48,12 +48,13 @@ class _Part:
 
     __slots__ = ("ended", "found", "heard_us", "rate", "slots")
 
-    def __init__(self, slots: int, ended: int, now_us: int) -> None:
-        self.slots = slots  # of the resource; 0: there is no limit
+    def __init__(self, resource: Resource, ended: int, now_us: int) -> None:
+        self.slots = resource.slots  # 0: there is no limit
         self.ended = ended
         self.heard_us = now_us
         self.rate = 0.0  # units that end in a microsecond, at all dispatchers
-        self.found = None if slots else FleetLimit()
+        found = resource.found
+        self.found = None if found is None else FleetLimit(found.limit if found.limiting else 0)
 
     def hear(self, ended: int, now_us: int) -> None:
         """Follow the rate at which units end."""
@@ -114,7 +115,7 @@ class FleetShare:
             resource = self._gate.resource_named(name)
             part = self._parts.get(name)
             if part is None:
-                part = self._parts[name] = _Part(resource.slots, load.ended, now_us)
+                part = self._parts[name] = _Part(resource, load.ended, now_us)
             part.hear(load.ended, now_us)
             if self._is_limited(resource, part, load, now_us, leads=leads):
                 own = told.get(name, NOTHING)

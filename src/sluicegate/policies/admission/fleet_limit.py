@@ -63,8 +63,10 @@ class FleetLimit:
         "_wanted",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 0) -> None:
+        """Begin with the `limit` that this dispatcher has found by itself; 0 for none."""
         self._found = FoundLimit()
+        self._found.follow(limit)
         self._draining = False  # more are in flight than the limit
         self._before = 0  # units that must have ended before a window begins; 0: none
         self._wanted = WINDOW
@@ -86,7 +88,11 @@ class FleetLimit:
         """Learn from the sums of the fleet."""
         self._idle = self._idle or not load.inflight
         self._queued = self._queued or any(load.waiting)
-        if self._is_settling(load) or load.ended < self._begun.ended:  # or the store has forgotten
+        if (
+            self._is_settling(load)
+            or self._begun is NOTHING
+            or load.ended < self._begun.ended  # the store has forgotten
+        ):
             self._begin(load, now_us)
             return
         count = load.ended - self._begun.ended
