@@ -70,7 +70,6 @@ class FoundLimit:
 
     __slots__ = (
         "_alone_inflight",
-        "_alone_us",
         "_blamed",
         "_calm",
         "_count",
@@ -93,6 +92,7 @@ class FoundLimit:
         "_was_inflight",
         "_was_times",
         "_window",
+        "alone_us",
         "first",
         "limit",
         "limiting",
@@ -104,7 +104,7 @@ class FoundLimit:
         self.limit = LIMIT_MAX
         self.limiting = False
         self.patience_us = 0.0  # of the callers, on average; 0: nobody has shown any
-        self._alone_us = 0.0  # the least that work has taken; 0: not known
+        self.alone_us = 0.0  # the least that work has taken; 0: not known
         self._alone_inflight = 0.0  # the number in flight then
         self._was_times = self._was_inflight = 0.0  # the window before
         self._unmoved = False  # fewer in flight did not shorten the time, once
@@ -267,7 +267,7 @@ class FoundLimit:
         """A window without a limit; the first that is too long may have a stall in it."""
         mean_us, inflight = window.mean_us, window.inflight
         patience_us = self.patience_us
-        longer = mean_us / self._alone_us if self._alone_us else 0.0
+        longer = mean_us / self.alone_us if self.alone_us else 0.0
         doomed = longer > ROOM and window.here * window.each_us > patience_us > 0
         blamed = doomed or mean_us > HALF * patience_us > 0
         again, self._blamed = self._blamed and blamed, blamed
@@ -286,17 +286,17 @@ class FoundLimit:
 
     def _learn_alone(self, mean_us: float, inflight: float) -> None:
         """The least mean of a window; a larger one counts slowly."""
-        if self._alone_us == 0.0 or mean_us < self._alone_us:
-            self._alone_us, self._alone_inflight = mean_us, inflight
+        if self.alone_us == 0.0 or mean_us < self.alone_us:
+            self.alone_us, self._alone_inflight = mean_us, inflight
         else:
-            self._alone_us += (mean_us - self._alone_us) * _ALONE_WEIGHT
+            self.alone_us += (mean_us - self.alone_us) * _ALONE_WEIGHT
 
     def _work_us(self, mean_us: float, inflight: float) -> float:
         """Return what work takes by itself, as far as the least time shows it; else 0.
 
         If time grew in proportion to the number in flight, work queued at the resource even then.
         """
-        alone_us = self._alone_us
+        alone_us = self.alone_us
         return alone_us if alone_us * inflight > GROWTH * mean_us * self._alone_inflight else 0.0
 
     def _target_us(self, work_us: float) -> float:
@@ -313,15 +313,15 @@ class FoundLimit:
             proportional = self._was_times * inflight / self._was_inflight
             unmoved = times > (self._was_times + proportional) / 2
             if unmoved and (first or self._unmoved):
-                self._alone_us, self._alone_inflight = mean_us, inflight
+                self.alone_us, self._alone_inflight = mean_us, inflight
                 if first:
                     self._hold(mean_us, now_us)
                     return
             self._unmoved = unmoved
             if not unmoved:
                 least = 0.1
-        if self._alone_us == 0.0 or mean_us < self._alone_us:
-            self._alone_us, self._alone_inflight = mean_us, inflight
+        if self.alone_us == 0.0 or mean_us < self.alone_us:
+            self.alone_us, self._alone_inflight = mean_us, inflight
         work_us = self._work_us(mean_us, inflight)
         if work_us >= HALF * self.patience_us:  # a queue would leave no time for the work
             self._hold(mean_us, now_us)
@@ -336,7 +336,7 @@ class FoundLimit:
         if ratio > 1.0:
             self.limit = max(1, int(min(inflight, self.limit) * max(least, 1 / ratio)))
         elif window.queued:
-            most = ROOM if mean_us < GROWTH * self._alone_us else GROWTH
+            most = ROOM if mean_us < GROWTH * self.alone_us else GROWTH
             grown = self.limit * min(most, 1 / ratio)
             self.limit = max(int(grown), self.limit + (ratio * GROWTH < 1))
 

@@ -2,8 +2,9 @@
 
 One dispatcher leads: it finds the limit from the sums over all of them, by the rules of
 `kernels/found_limit.py`, and the others follow. A window is `WINDOW` units that have ended in the
-fleet, or those of half a patience if they are fewer. After a change the units that are in flight
-belong to no window, and it begins only when those in flight are near the limit.
+fleet, or at least `FEW` while there is no limit or after half a patience, and lasts as long as the
+work takes by itself: units that are sent together end together. After a change the units in flight
+belong to no window, and it begins only when their number is near the limit.
 
 Bounds: one record of one window.
 """
@@ -98,13 +99,15 @@ class FleetLimit:
         count = load.ended - self._begun.ended
         if not count:
             return
-        patience_us = (load.patience_us - self._begun.patience_us) / count
-        long = now_us - self._since_us > HALF * patience_us
-        if count < self._wanted and (count < FEW or not long):
-            return
         found = self._found
+        patience_us = (load.patience_us - self._begun.patience_us) / count
+        mean_us = (load.spent_us - self._begun.spent_us) / count
+        age_us = now_us - self._since_us
+        long = not found.limiting or age_us > HALF * patience_us
+        if age_us < (found.alone_us or mean_us) or count < (FEW if long else self._wanted):
+            return
         was, found.patience_us = found.limit, patience_us
-        found.judge(self._window(load, count, now_us), now_us)
+        found.judge(self._window(load, mean_us, age_us / count), now_us)
         self._draining = found.limiting and found.limit != was
         self._wanted = _FIRST * WINDOW if found.first else WINDOW
         self._begin(load, now_us)
@@ -120,10 +123,8 @@ class FleetLimit:
             self._before = 0
         return self._before > 0
 
-    def _window(self, load: SharedLoad, count: int, now_us: int) -> Window:
-        """Return what the `count` units have shown that have ended since the window began."""
-        mean_us = (load.spent_us - self._begun.spent_us) / count
-        each_us = (now_us - self._since_us) / count
+    def _window(self, load: SharedLoad, mean_us: float, each_us: float) -> Window:
+        """Return the measures of the window, in which a unit took `mean_us` and ended `each_us`."""
         return Window(
             mean_us,
             inflight=mean_us / each_us,
