@@ -27,10 +27,12 @@ def test_bursts_at_twice_the_capacity_are_served_in_the_pauses_behind_them() -> 
     assert found["success.critical"] >= 0.999
 
 
-def test_the_dispatcher_serves_them_too_while_it_looks_for_its_places() -> None:
-    """Where `shed` heeded the delay of a burst, and its line was halved by chance, it was 0.77."""
-    found = replace(SCENARIO, rigs={TWICE: SMALL}, goals=()).run_once("dispatcher", TWICE, 1)
-    assert found["goodput"] >= 0.85
+def test_dispatcher_serves_them_while_it_finds_its_limit() -> None:
+    """Before the limit followed from Little's law, CRITICAL had 0.75 to 1.00 on eight seeds."""
+    scenario = replace(SCENARIO, rigs={TWICE: SMALL}, goals=())
+    found = [scenario.run_once("dispatcher", TWICE, seed) for seed in (1, 5)]
+    assert min(one["success.critical"] for one in found) >= 0.97
+    assert sum(one["goodput"] for one in found) / len(found) >= 0.8
 
 
 @pytest.mark.parametrize("name", ["fifo", "folly"])
