@@ -72,9 +72,9 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def measure(name: str) -> float:
+async def measure(name: str, count: int) -> float:
     """Bytes a key of one candidate, in this process."""
-    keys = [f"user:{n:07}" for n in range(KEYS)]
+    keys = [f"user:{n:07}" for n in range(count)]
     call = CANDIDATES[name]()
     call("warm")
     gc.collect()
@@ -82,12 +82,12 @@ async def measure(name: str) -> float:
     for key in keys:
         call(key)
     gc.collect()
-    return (resident_bytes() - before) / KEYS
+    return (resident_bytes() - before) / count
 
 
 def measured_apart(name: str) -> float:
     """The same in a process of its own, the median of some rounds."""
-    command = [sys.executable, "-m", "benchmarks.memory", "--measure", name]
+    command = [sys.executable, "-m", "benchmarks.memory", "--measure", name, "--keys", str(KEYS)]
     runs = [subprocess.run(command, stdout=subprocess.PIPE, check=True) for _ in range(ROUNDS)]
     return statistics.median(float(run.stdout) for run in runs)
 
@@ -117,8 +117,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "--measure", metavar="NAME", choices=CANDIDATES, help="one, in this process"
     )
+    parser.add_argument("--keys", type=int, default=KEYS, help="of that one")
     asked = parser.parse_args()
     if asked.measure:
-        print(asyncio.run(measure(asked.measure)))
+        print(asyncio.run(measure(asked.measure, asked.keys)))
     else:
         main()
