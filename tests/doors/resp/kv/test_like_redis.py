@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 KEYS = ["t:a", "t:b", "t:a:x", "t:a:x:y", "u:a"]
 ROWS = ["t:a", "t:a:x", "t:a:y", "t:a:x:y"]  # of one partition
 FAR_S = 4_000_000_000
+ENDS_S = (100, 100_000)  # of rows that end some time from now
+BEGUN_S = 60  # the two sides do not begin at the same instant
 Words = tuple[str, ...]
 
 
@@ -193,12 +196,27 @@ commands = st.lists(plain.map(flat).filter(lambda words: not old_and_absent(word
 
 
 def comparable(reply: Any) -> Any:
-    """Errors are one, but for the words that clients look for; the others are each side's own."""
+    """Errors are one, but for the words that clients look for; the others are each side's own.
+
+    So are the instants at which rows end, as each side has begun at another one.
+    """
     if isinstance(reply, list):
         return [comparable(one) for one in reply]
+    if isinstance(reply, int):
+        return instant(reply) or reply
     if not isinstance(reply, hiredis.ReplyError):
         return reply
     return str(reply) if str(reply) in SAME_WORDS else "an error"
+
+
+def instant(number: int) -> str:
+    """Its unit, and the time of `ENDS_S` that is left until then; empty if it is no instant."""
+    for unit, times in (("s", 1), ("ms", 1_000)):
+        left_s = number / times - time.time()
+        for ends_s in ENDS_S:
+            if -BEGUN_S <= left_s - ends_s <= BEGUN_S:
+                return f"in {ends_s} s, in {unit}"
+    return ""
 
 
 async def ours(sent: bytes, cuts: list[int], late: bool) -> list[Any]:
