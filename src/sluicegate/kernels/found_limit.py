@@ -41,7 +41,6 @@ HALF: Final = 0.5  # of the patience: work that takes more leaves a queue no roo
 ROOM: Final = 2.0
 WINDOW: Final = 16
 GROWTH: Final = 1.25
-HOLDS: Final = 16
 PATIENCE_WEIGHT: Final = 1 / 32
 LIMIT_MAX: Final = 1 << 20
 FEW: Final = WINDOW // 4
@@ -111,7 +110,7 @@ class FoundLimit:
         self.first = False  # the next window is the one after the first cut
         self.shared = False  # set by `share`
         self._hold_us = 0  # no limit before this instant
-        self._holds = HOLDS
+        self._holds = WINDOW
         self._here = 0  # units in flight now
         self._due_us = 0  # the deadline of the first unit sent since the last end; 0: none
         self._still = False  # that unit is late, so no more are sent
@@ -329,7 +328,7 @@ class FoundLimit:
         self._was_times, self._was_inflight = times, inflight
         self._calm = 0 if window.queued else self._calm + 1
         if self._calm >= _CALM_WINDOWS:
-            self._holds = HOLDS
+            self._holds = WINDOW
             self._set_free(now_us)
             return
         ratio = mean_us / self._target_us(work_us)

@@ -56,7 +56,6 @@ TUNED: Final = (
         "GROWTH",
         "largest step up, and smallest change that counts",
     ),
-    TunedConstant("limit: hold", _LIMIT, "HOLDS", "mean times without another trial"),
     TunedConstant("times: half a window", _TIMES, "HALF_US", "how soon new times count"),
     TunedConstant("times: samples", _TIMES, "SAMPLES_MIN", "before a time is known"),
     TunedConstant(
