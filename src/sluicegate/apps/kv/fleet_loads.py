@@ -121,7 +121,11 @@ for i = 1, told do
   local before = redis.call('HGET', own, name)
   if before ~= packed then
     change(name, numbers(before), numbers(packed))
-    redis.call('HSET', own, name, packed)
+    if string.find(packed, '[1-9]') then
+      redis.call('HSET', own, name, packed)
+    else
+      redis.call('HDEL', own, name)
+    end
   end
   arg = arg + 2 + kinds
 end
