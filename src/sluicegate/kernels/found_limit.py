@@ -202,7 +202,7 @@ class FoundLimit:
         self._queued = True
 
     def _end_one(self) -> None:
-        """Record the end of a unit: the resource does not stand still."""
+        """Record the end of a unit, which ends a standstill."""
         self._here -= 1
         if not self._here:
             self._idle = True

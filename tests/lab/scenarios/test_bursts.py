@@ -32,7 +32,7 @@ def test_dispatcher_serves_them_while_it_finds_its_limit() -> None:
     scenario = replace(SCENARIO, rigs={TWICE: SMALL}, goals=())
     found = [scenario.run_once("dispatcher", TWICE, seed) for seed in (1, 5)]
     assert min(one["success.critical"] for one in found) >= 0.97
-    assert sum(one["goodput"] for one in found) / len(found) >= 0.8
+    assert sum(one["goodput"] for one in found) / len(found) >= 0.85
 
 
 @pytest.mark.parametrize("name", ["fifo", "folly"])

@@ -6,7 +6,7 @@
 A variant is charged its expected cost, and settled to its real cost when it is made
 (`policies/quota/request_units.py`). It is refused as `quota_spent`, or as `cost_above_limit` if it
 costs more than the whole quota. The first caller of a variant pays for it; callers that join, and
-answers from memory or the store, cost nothing. Comparing images for likeness is charged to nobody.
+answers from memory or the store, cost nothing. No caller pays for comparing images for likeness.
 
 Bounds: `CALLERS_MAX` callers with a budget, the others share one; the usage of `SHOWN` is known.
 """

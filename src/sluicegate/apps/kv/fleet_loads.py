@@ -14,7 +14,7 @@ fleet.
 
 A number is `RESOURCE` NUL `PLACE`: place 0 is what is in flight, and place r what waits of rank
 r - 1. Numbers are absolute values, so a repeated beat changes nothing but `ended`. A dispatcher
-that was idle for `IDLE_US` sends no beats. Bounds: the fleet sends a thousand beats a second in
+that was idle for `IDLE_US` sends no beats. Bounds: the fleet sends `BEATS_PER_S` beats a second in
 all, each with at most `RESOURCES_MAX` resources.
 """
 
@@ -45,8 +45,27 @@ RESOURCES_MAX: Final = 128
 IDLE_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
 TIMEOUT_S: Final = 0.5
-COUNTS: Final = 3  # `_Counts`
 
+
+class _Counts(NamedTuple):
+    """The counts of one resource here; they only grow."""
+
+    ended: int
+    spent_us: int
+    patience_us: int
+
+    def since(self, before: _Counts) -> tuple[int, int, int]:
+        """Return what was added; all of it if the resource was forgotten meanwhile."""
+        if self.ended < before.ended:
+            return self
+        return (
+            self.ended - before.ended,
+            self.spent_us - before.spent_us,
+            self.patience_us - before.patience_us,
+        )
+
+
+COUNTS: Final = len(_Counts._fields)
 _PARTS: Final = """
 local base, sep = KEYS[1], string.char(0)
 local at, sums, ended = base .. ':at', base .. ':sum', base .. ':ended'
@@ -152,24 +171,6 @@ return {{leading, found[1], found[2], found[3]}}
     name="loads",
 )
 FORGET: Final = Script(_PARTS + "forget(ARGV[1]) return 1", name="forget_loads")
-
-
-class _Counts(NamedTuple):
-    """The counts of one resource here; they only grow."""
-
-    ended: int
-    spent_us: int
-    patience_us: int
-
-    def since(self, before: _Counts) -> tuple[int, int, int]:
-        """Return what was added; all of it if the resource was forgotten meanwhile."""
-        if self.ended < before.ended:
-            return self
-        return (
-            self.ended - before.ended,
-            self.spent_us - before.spent_us,
-            self.patience_us - before.patience_us,
-        )
 
 
 @final

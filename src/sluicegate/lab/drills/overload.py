@@ -181,7 +181,7 @@ def _bars(outcome: DrillOutcome, found: _OverloadRun, times: int) -> None:
 DRILL: Final = Drill(
     name="overload",
     title="Two, five and ten times what the engine can do",
-    why="What can be done is done, what matters is served, refusals come before the deadline.",
+    why="The engine stays busy, CRITICAL is served, and refusals come before the deadline.",
     seconds=8.0,
     seconds_min=2.0,
     play=drill,

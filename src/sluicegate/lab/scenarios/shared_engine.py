@@ -5,8 +5,8 @@ class asks through one dispatcher for twice what the engine can do; the others a
 through all.
 
 Each dispatcher takes its part of the slots, so requests wait in the dispatchers, where CRITICAL
-goes first, and not in the engine, where all requests wait equally long. A dispatcher that has to
-find its limit sees only its own requests, and a fleet of eight of them serves less than a tenth.
+goes first, and not in the engine, where all requests wait equally long. They have no
+store here: if each has to find its limit from its own requests, eight serve less than a tenth.
 
 Counted from eight seconds on.
 """
