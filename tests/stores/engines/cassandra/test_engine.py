@@ -19,9 +19,6 @@ from sluicegate.testing.engines.trial import walk_all
 if TYPE_CHECKING:
     from tests.engines.cassandra import CassandraCluster
 
-# acsylla 1.2 leaves its loop's two pairs of sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 KEYSPACE = "kv"
 VALUE_BYTES_MAX = 4_000_000  # half a segment of the commit log, which here has 8 MiB
 ORDERS = ("clock", "paxos")

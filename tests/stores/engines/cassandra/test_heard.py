@@ -94,8 +94,9 @@ def link_to(nodes: Nodes, query: str = "") -> CassandraSession:
     async def create_session() -> Nodes:
         return nodes
 
+    cluster = SimpleNamespace(create_session=create_session, destroy=lambda: None)
     link._driver = SimpleNamespace(  # type: ignore[assignment]
-        create_cluster=lambda *_, **__: SimpleNamespace(create_session=create_session),
+        create_cluster=lambda *_, **__: cluster,
         Consistency=link._driver.Consistency,
         SpeculativeExecutionPolicy=link._driver.SpeculativeExecutionPolicy,
         errors=SimpleNamespace(

@@ -30,6 +30,7 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.stores.engines.cassandra.schema import (
     GREETING,
+    SPECULATE_AFTER_MS,
     STATEMENTS,
     create_keyspace,
     create_tables,
@@ -78,9 +79,6 @@ _UNHEARD_PAUSE_S: Final = 0.05
 _TOO_LARGE: Final = ("oversized mutation", "too big", "too large")
 _SEEN_CHARS_MAX: Final = 200
 _CLOSE_S_MAX: Final = 5.0
-# A tenth of what a person notices, and far above a quorum's usual time: a node that answers makes
-# the second attempt superfluous, and a slow cluster gets at most twice the requests.
-SPECULATE_AFTER_MS: Final = 100
 # A node that answers no heartbeat for as long has its connections closed, and gets no requests
 # until it answers again. Above a long pause of a node's garbage collector.
 HEARTBEAT_S: Final = 1
@@ -90,6 +88,9 @@ SILENT_S: Final = 5
 CONDITIONAL_TRIES: Final = 3
 # Bits of the C++ client (CASS_SSL_VERIFY_...): the certificate, its address, its name.
 _VERIFY: Final = {CERTIFICATE: 1, ADDRESS: 1 | 2, NAME: 1 | 4}
+# The driver's threads may call a session for a moment after it has closed, where a node has just
+# returned: one that is freed too early aborts the process. So the last ones are kept.
+_ended: deque[Any] = deque(maxlen=16)
 
 
 class VerifyFlags(NamedTuple):
@@ -117,6 +118,7 @@ class CassandraSession:
         self._settings = settings
         self.what = f"Cassandra at {settings.hosts[0]}:{settings.port}"
         self._session: Any = None
+        self._held: tuple[Any, asyncio.Future[Any]] | None = None  # cluster, its opening
         self._prepared: dict[str, Any] = {}
         self._connecting: asyncio.Task[None] | None = None
         self._failed: tuple[float, SluicegateError] | None = None  # when, and what was seen
@@ -194,10 +196,11 @@ class CassandraSession:
         if connecting is not None:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
-        session, self._session = self._session, None
+        held, self._held = self._held, None
+        self._session = None
         self._prepared = {}
-        if session is not None:
-            await self._end(session)
+        if held is not None:
+            await self._end(*held)
 
     # The bound of what is under way.
 
@@ -243,22 +246,24 @@ class CassandraSession:
         await asyncio.shield(self._connecting)
 
     async def _connect(self) -> None:
-        session: Any = None
+        cluster = self._create()
+        opening = asyncio.ensure_future(cluster.create_session())
         try:
             try:
-                session = await self._create().create_session()
+                # Cancelled, it would still answer, to a cluster that is no more.
+                session = await asyncio.shield(opening)
                 await self._prepare(session)
             except self._driver.errors.CassException as error:
                 raise self._translate(error) from None
             self._failed = None
-            self._session, session = session, None
+            self._session, self._held = session, (cluster, opening)
         except SluicegateError as error:
             self._failed = (asyncio.get_running_loop().time(), error)
             raise
         finally:
             self._connecting = None
-            if session is not None:
-                await self._end(session)
+            if self._held is None:
+                await self._end(cluster, opening)
 
     async def _prepare(self, session: Any) -> None:
         settings = self._settings
@@ -296,12 +301,18 @@ class CassandraSession:
             and asyncio.get_running_loop().time() < self._heard_s
         )
 
-    async def _end(self, session: Any) -> None:
+    async def _end(self, cluster: Any, opening: asyncio.Future[Any]) -> None:
+        """Close a session once it is open, and free what its cluster holds."""
         try:
             async with asyncio.timeout(_CLOSE_S_MAX):
+                session = await opening
+                _ended.append(session)
                 await session.close()
-        except (TimeoutError, self._driver.errors.CassException):
-            pass  # it is given up either way
+        except TimeoutError:
+            return  # the driver's threads still write to the cluster's sockets
+        except self._driver.errors.CassException:
+            pass  # it never opened, or ended with an error: nothing is under way
+        cluster.destroy()  # which closes its sockets
 
     def _create(self) -> Any:
         settings = self._settings
