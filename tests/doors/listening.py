@@ -54,6 +54,7 @@ class Echo(asyncio.Protocol):
         self.drains = 0
         self.busy = 0
         self.held = 0
+        self.name = ""
         self.ticks = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -79,6 +80,9 @@ class Echo(asyncio.Protocol):
 
     def held_bytes(self) -> int:
         return self.held
+
+    def caller(self) -> str:
+        return self.name
 
     def tick(self, now_s: float) -> None:
         self.ticks += 1

@@ -384,6 +384,31 @@ def test_listener_over_its_bytes_ends_largest(loop: str) -> None:
 
 
 @both
+def test_listener_over_its_bytes_ends_connections_of_who_holds_most(loop: str) -> None:
+    async def story() -> None:
+        trusted = (ip_network("127.0.0.0/8"),)  # a proxy: its address is that of all callers
+        bounds = {"owed_bytes_max": 24_000_000, "look_s": 60, "trusted_proxies": trusted}
+        async with hall(**bounds) as here:
+            # The largest connection belongs to a caller who holds less than another.
+            names = ("ann", "bob", "bob", "bob")
+            sizes = (9_000_000, 6_000_000, 5_000_000, 4_000_000)
+            callers = []
+            for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+                callers.append(await here.call(FIRST_BYTES[Language.RESP]))
+                await until(partial(has_made, here, number + 1))
+                here.made[number].name = name
+                here.made[number].held = size
+                here.made[number].transport.write(b"x" * 8_000_000)  # not read: it is counted now
+            await until(lambda: here.listener.stats().over_owed > 0)
+            await until(lambda: here.listener.owed_bytes() <= 24_000_000)
+            assert (here.made[0].lost, here.made[1].lost) == (0, 1)
+            for caller in callers:
+                await caller.leave()
+
+    run(story, loop)
+
+
+@both
 def test_input_held_by_protocol_counts_as_owed(loop: str) -> None:
     async def story() -> None:
         async with hall(owed_bytes_max=1 << 20, look_s=0.01) as here:

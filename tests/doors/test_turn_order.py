@@ -256,3 +256,29 @@ def test_what_stands_in_socket_and_line_counts_as_waited_though_the_service_answ
             assert abs(mean_us - round_us) <= 2 * TURN_US
 
     run(story)
+
+
+@pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
+def test_protocol_names_caller_of_its_bytes(language: Resp | Http | Grpc) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        made: list[Any] = []
+
+        def protocol() -> Any:
+            made.append(door())
+            return made[-1]
+
+        door = language.door(Reads())
+        server = await loop.create_server(protocol, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncExitStack() as ended:
+            ended.push_async_callback(server.wait_closed)
+            ended.callback(server.close)
+            for number, name in enumerate(IDENTITIES):
+                make = partial(Caller, language, name, presses=False)
+                _, caller = await loop.create_connection(make, "127.0.0.1", port)
+                ended.push_async_callback(caller.end)
+                await caller.answered.wait()
+                assert made[number].caller() == name
+
+    run(story)

@@ -10,6 +10,7 @@ A protocol may offer more than asyncio asks for, and each is used if it is there
     drain()         finish what is under way, take nothing new, close
     under_way()     how much is; while it is not 0 the connection is not idle
     held_bytes()    input that it keeps, and replies that the transport does not have yet
+    caller()        the caller of its last request; "" before there is one
     tick(now_s)     called every `look_s`, for the protocol's own time-outs; the loop's time
     check_callers(reloaded)
                     end what is open for callers whose access has ended (`Identity.ended`); called
@@ -127,6 +128,10 @@ def _nothing() -> int:
     return 0
 
 
+def _nobody() -> str:
+    return ""
+
+
 def _no_callers(_reloaded: bool) -> bool:
     return False
 
@@ -140,6 +145,7 @@ class AcceptedConnection:
 
     __slots__ = (
         "_aborted",
+        "_caller",
         "_check_callers",
         "_drain",
         "_forward",
@@ -198,6 +204,7 @@ class AcceptedConnection:
         self._drain: Callable[[], object] = _do_nothing
         self._under_way: Callable[[], int] = _nothing
         self._held_bytes: Callable[[], int] = _nothing
+        self._caller: Callable[[], str] = _nobody
         self._tick: Callable[[float], object] = _do_nothing
         self._check_callers: Callable[[bool], bool] = _no_callers
 
@@ -269,6 +276,7 @@ class AcceptedConnection:
         self.on_lost()
         self._forward = self._drain = self._tick = _do_nothing
         self._under_way = self._held_bytes = _nothing
+        self._caller = _nobody
         self._check_callers = _no_callers
         if inner is not None:
             try:
@@ -313,6 +321,10 @@ class AcceptedConnection:
         if self._lost or self._aborted:
             return 0
         return self._backlog() + len(self._head) + self._held_bytes()
+
+    def held_for(self) -> object:
+        """Return what shares one account of bytes: a caller, else an address, else a connection."""
+        return self._caller() or self.counted_as or self
 
     def check_callers(self, *, reloaded: bool) -> None:
         """End what is open for callers whose access has ended."""
@@ -418,6 +430,7 @@ class AcceptedConnection:
         self._drain = getattr(offered, "drain", _do_nothing)
         self._under_way = getattr(offered, "under_way", _nothing)
         self._held_bytes = getattr(offered, "held_bytes", _nothing)
+        self._caller = getattr(offered, "caller", _nobody)
         self._tick = getattr(offered, "tick", _do_nothing)
         self._check_callers = getattr(offered, "check_callers", _no_callers)
         self._inner = inner

@@ -270,7 +270,10 @@ class Listener:
             self._empty.set_result(None)
 
     def count_owed(self, connection: AcceptedConnection) -> None:
-        """Count again what a connection holds. Beyond the most, the largest are ended.
+        """Count again what a connection holds. Beyond the most, some are ended.
+
+        These are the largest of the caller who holds most: many small connections are no way to
+        have those of others ended.
 
         A client that reads what it asks for holds next to nothing here, and none that does not read
         is read from. So nothing is left to stop, and only an end gives memory back.
@@ -281,13 +284,22 @@ class Listener:
         self._counted_bytes += held - connection.counted_bytes
         connection.counted_bytes = held
         while self._counted_bytes > self.settings.owed_bytes_max:
-            largest = max(self._connections, key=_counted_bytes)
-            if largest.counted_bytes == 0:
-                break
+            largest = self._largest()
             self.counts.over_owed += 1
             largest.abort()
             self._counted_bytes -= largest.counted_bytes
             largest.counted_bytes = 0
+
+    def _largest(self) -> AcceptedConnection:
+        """Return the largest connection of the caller whose connections hold most."""
+        sums: dict[object, int] = {}
+        for one in self._connections:
+            if one.counted_bytes:
+                account = one.held_for()
+                sums[account] = sums.get(account, 0) + one.counted_bytes
+        most = max(sums, key=sums.__getitem__)
+        its = (one for one in self._connections if one.counted_bytes and one.held_for() == most)
+        return max(its, key=_counted_bytes)
 
     # Accepting.
 

@@ -152,6 +152,10 @@ class GrpcProtocol:
         """Streams open now, for a listener that asks what a connection still has to do."""
         return self.streams
 
+    def caller(self) -> str:
+        """Return the caller of its last request."""
+        return "" if self._calls is None else self._calls.caller
+
     def held_bytes(self) -> int:
         """Bytes of requests and responses that are here, and not in the transport."""
         return 0 if self._calls is None else self._calls.held_bytes

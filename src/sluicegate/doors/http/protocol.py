@@ -268,6 +268,10 @@ class HttpProtocol:
         """Return how many requests have no reply, one that is only beginning included."""
         return len(self._exchanges) + (self._head.coming or self._has_unparsed())
 
+    def caller(self) -> str:
+        """Return the caller of its last request."""
+        return self._caller
+
     def held_bytes(self) -> int:
         """Return the bytes of input that is not worked on, and of bodies that wait."""
         size = len(self._unparsed) - min(self._parsed_to, len(self._unparsed))

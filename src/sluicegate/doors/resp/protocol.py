@@ -220,6 +220,11 @@ class RespProtocol:
         """Replies that are owed."""
         return len(self._out) + len(self._pending)
 
+    def caller(self) -> str:
+        """Return the caller of its last request."""
+        identity = self._session.identity
+        return "" if identity is None else identity.name
+
     def held_bytes(self) -> int:
         """Return the bytes of commands that have not run, and of replies that wait."""
         held_bytes = self._reader.held_bytes + self._pending_bytes

@@ -253,6 +253,10 @@ class WebSocketProtocol(asyncio.Protocol):
         """Return how much is asked for and not answered."""
         return 0 if self._ending else self._session.under_way()
 
+    def caller(self) -> str:
+        """Return the caller of its last request."""
+        return self._caller
+
     def held_bytes(self) -> int:
         """Return the bytes of input that is not worked on, and of frames that leave soon."""
         size = len(self._unparsed) - self._at if self._unparsed else 0
