@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
+from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit, Window
 
 SECOND_US = 1_000_000
+WORK_US = 127_000  # of the windows made by hand
 
 
 class Played(NamedTuple):
@@ -127,6 +128,53 @@ def test_stall_sends_no_more_than_callers_are_patient() -> None:
     assert late <= 4 * per_s * patience_us / SECOND_US
     assert played.good >= 0.99 * per_s * (30 - stall_s - 1)
     assert played.limits[-1] == LIMIT_MAX
+
+
+@pytest.mark.parametrize(("work_us", "patience_us"), [(127_000, 590_000), (169_000, 907_000)])
+def test_stall_longer_than_callers_are_patient_leaves_no_limit(
+    work_us: int, patience_us: int
+) -> None:
+    """The patience is a few times the work: a limit of two would look right."""
+    stall_us = (10 * SECOND_US, 12 * SECOND_US)
+    played = play(lambda at_s: 0.5, 8, work_us, patience_us, stall_us=stall_us)
+    assert set(played.limits) == {LIMIT_MAX}
+    assert played.good >= 0.98 * 0.5 * 8 * 28 * SECOND_US / work_us
+
+
+def test_limit_far_too_low_grows_until_slots_are_full() -> None:
+    found = FoundLimit()
+    found.patience_us = 590_000
+    found.judge(window(WORK_US, 4.1), 0)  # the load before there was a limit
+    for _ in range(2):
+        found.judge(window(15 * WORK_US, 10, late=True), 0)
+    assert found.limit == 2
+    for _ in range(8):
+        found.judge(window(WORK_US, found.limit, queued=True), 0)
+    assert found.limit >= 8
+
+
+def test_limit_close_to_its_target_grows_by_at_least_one() -> None:
+    found = FoundLimit()
+    found.patience_us = 590_000
+    found.follow(4)
+    found.judge(window(WORK_US, found.limit, queued=True), 0)
+    assert found.limit == 5
+
+
+def test_slots_filled_together_are_limited_before_their_queue_takes_all_patience() -> None:
+    """They end together as well, so a few ends are no measure of what an end takes."""
+    slots, work_us, patience_us = 64, 930_000, 8_772_000
+    played = play(lambda at_s: 2.1, slots, work_us, patience_us, span_s=25)
+    ended = next(index for index, limit in enumerate(played.limits) if limit < LIMIT_MAX)
+    assert ended * work_us / slots < 0.6 * patience_us
+
+
+def window(mean_us: float, inflight: float, *, late: bool = False, queued: bool = False) -> Window:
+    """The measures of units that took `mean_us`, with `inflight` in flight."""
+    here = int(inflight)
+    return Window(
+        mean_us, inflight, mean_us / WORK_US, late, mean_us / inflight, here, False, queued
+    )
 
 
 def test_stall_that_ends_in_overload_is_limited() -> None:

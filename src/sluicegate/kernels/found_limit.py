@@ -8,23 +8,24 @@ measurement from before the overload.
                 work took more than half of the callers' patience, and ended too late, took far
                 longer than it can, or would end too late if sent now; or
                 work took longer than by itself, and at their rate the last unit in flight would
-                end too late
+                end after half of the patience
                 but not while fewer units are sent than end: the resource recovers from a stall
     still       nothing has ended since a unit was sent whose deadline has passed: send no more
-                until one ends
+                until one ends. Units in flight then say nothing about the capacity
     limiting    time above the target: fewer, in proportion
-                time below the target, and a queue stands here: more
+                time below the target, and a queue stands here: more, by at least one
                 fewer in flight did not shorten the time, in the window after the first cut or
                 twice in succession: the work is slow by itself, so more
                 no queue for `_CALM_WINDOWS`: free again
 
 The target is `TARGET_SHARE` of the callers' patience, but at least `ROOM` times what the work takes
-by itself. The least time that was seen is that, unless the time has since grown in proportion to
+by itself. The least time that was seen is that, unless the time has since changed in proportion to
 what is in flight: then units queued at the resource even when it was least.
 
-A window is `WINDOW` units, or those of half a patience if they are fewer. While limiting, they are
-the first that are sent after the last change, and the window ends when all of them have: the short
-ones end first, and must not speak for all.
+A window is `WINDOW` units, or those of half a patience if they are fewer. Without a limit it lasts
+at least as long as the work, as slots that were filled together end together. While limiting, its
+units are the first that are sent after the last change, and it ends when all of them have: the
+short ones end first, and must not speak for all.
 
 Where several processes use a resource, the units of one are too few, and `judge` takes windows of
 all of them (`policies/admission/fleet_limit.py`). Then `shared` is set, and there is no limit here.
@@ -84,6 +85,7 @@ class FoundLimit:
         "_sent",
         "_since_us",
         "_still",
+        "_stood_us",
         "_sum",
         "_times",
         "_unmoved",
@@ -114,6 +116,7 @@ class FoundLimit:
         self._here = 0  # units in flight now
         self._due_us = 0  # the deadline of the first unit sent since the last end; 0: none
         self._still = False  # that unit is late, so no more are sent
+        self._stood_us = 0  # when the last standstill ended
         self._calm = 0
         self._window = 1
         self._since_us = 0
@@ -159,8 +162,8 @@ class FoundLimit:
         `inflight` were in flight when it was sent, `usual_us` is the time that such work usually
         takes, `late` whether the result came too late, and `queued` whether others wait.
         """
-        self._end_one()
-        if self.shared:
+        self._end_one(now_us)
+        if self.shared or now_us - took_us < self._stood_us:
             return
         self._queued = self._queued or queued
         if window == self._window or not self.limiting:
@@ -186,7 +189,7 @@ class FoundLimit:
 
     def forget(self, window: int, now_us: int) -> None:
         """A unit has ended that says nothing."""
-        self._end_one()
+        self._end_one(now_us)
         if window == self._window and not self.shared:
             self._members -= 1
             self._end_window(now_us)
@@ -201,7 +204,7 @@ class FoundLimit:
         """Record that a unit was rejected, since none may wait: that is a queue as well."""
         self._queued = True
 
-    def _end_one(self) -> None:
+    def _end_one(self, now_us: int) -> None:
         """Record the end of a unit, which ends a standstill."""
         self._here -= 1
         if not self._here:
@@ -209,6 +212,7 @@ class FoundLimit:
         self._due_us = 0
         if self._still:
             self._still = False
+            self._stood_us = now_us
             self.limit = LIMIT_MAX
 
     def _learn_patience(self, patience_us: int) -> None:
@@ -223,7 +227,7 @@ class FoundLimit:
         long = age_us > HALF * self.patience_us > 0
         mean_us = self._sum / count
         if not self.limiting:
-            if count < WINDOW and not long:
+            if (count < WINDOW or age_us < self.alone_us) and not long:
                 return
         else:
             if long:  # what is sent from now on belongs to no window
@@ -267,7 +271,7 @@ class FoundLimit:
         mean_us, inflight = window.mean_us, window.inflight
         patience_us = self.patience_us
         longer = mean_us / self.alone_us if self.alone_us else 0.0
-        doomed = longer > ROOM and window.here * window.each_us > patience_us > 0
+        doomed = longer > ROOM and window.here * window.each_us > HALF * patience_us > 0
         blamed = doomed or mean_us > HALF * patience_us > 0
         again, self._blamed = self._blamed and blamed, blamed
         late = window.late or doomed or longer > 2 * ROOM
@@ -293,10 +297,16 @@ class FoundLimit:
     def _work_us(self, mean_us: float, inflight: float) -> float:
         """Return what work takes by itself, as far as the least time shows it; else 0.
 
-        If time grew in proportion to the number in flight, work queued at the resource even then.
+        If time grew and fell in proportion to the number in flight, work queued at the resource
+        even when it took least.
         """
-        alone_us = self.alone_us
-        return alone_us if alone_us * inflight > GROWTH * mean_us * self._alone_inflight else 0.0
+        most = GROWTH * mean_us * self._alone_inflight
+        proportional = self.alone_us * inflight
+        if proportional > most:  # it grew less
+            return self.alone_us
+        fewer = GROWTH * inflight < self._alone_inflight
+        fell_less = fewer and mean_us * self._alone_inflight > GROWTH * proportional
+        return self.alone_us if fell_less else 0.0
 
     def _target_us(self, work_us: float) -> float:
         patience_us = self.patience_us
@@ -337,7 +347,7 @@ class FoundLimit:
         elif window.queued:
             most = ROOM if mean_us < GROWTH * self.alone_us else GROWTH
             grown = self.limit * min(most, 1 / ratio)
-            self.limit = max(int(grown), self.limit + (ratio * GROWTH < 1))
+            self.limit = max(int(grown), self.limit + 1)
 
     def _hold(self, mean_us: float, now_us: int) -> None:
         """No limit helps here: the next trial is twice as far off."""

@@ -28,11 +28,11 @@ def test_bursts_at_twice_the_capacity_are_served_in_the_pauses_behind_them() -> 
 
 
 def test_dispatcher_serves_them_while_it_finds_its_limit() -> None:
-    """Before the limit followed from Little's law, CRITICAL had 0.75 to 1.00 on eight seeds."""
+    """Fifo serves 0.07 of the capacity here, and folly 0.79 with 0.47 of CRITICAL."""
     scenario = replace(SCENARIO, rigs={TWICE: SMALL}, goals=())
-    found = [scenario.run_once("dispatcher", TWICE, seed) for seed in (1, 5)]
-    assert min(one["success.critical"] for one in found) >= 0.97
-    assert sum(one["goodput"] for one in found) / len(found) >= 0.85
+    found = [scenario.run_once("dispatcher", TWICE, seed) for seed in (1, 2, 3, 4)]
+    assert min(one["success.critical"] for one in found) >= 0.99
+    assert sum(one["goodput"] for one in found) / len(found) >= 0.8
 
 
 @pytest.mark.parametrize("name", ["fifo", "folly"])
