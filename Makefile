@@ -41,6 +41,10 @@ test test-compiled: WORKERS ?= $(shell echo $$(( $(CORES) * 2 )))
 engines prove: WORKERS ?= auto
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CORES = $(shell getconf _NPROCESSORS_ONLN)
+# Worlds on virtual time end alike on both builds, and the compiled one plays them faster. So
+# they run in `make test-compiled`, or with TESTS=tests/lab. test_overhead.py counts calls, which only
+# the interpreted build shows.
+WORLDS = --ignore-glob='*/lab/scenarios/test_[!o]*.py' --ignore=tests/lab/test_scenarios.py
 
 .PHONY: help
 help: ## this list
@@ -52,11 +56,12 @@ run: $(VENV)/.server ## start Sluicegate on its defaults with a small demo load;
 	@exec $(VENV)/bin/sluicegate up $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.rewritten $(ENVOY)/.installed ## every test that needs no engine of its own
-	$(VENV)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
+test: $(VENV)/.rewritten $(ENVOY)/.installed ## every test that needs no engine, but worlds on virtual time
+	$(VENV)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) \
+		$(if $(filter tests,$(TESTS)),$(WORLDS)) $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: test-compiled
-test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on the compiled build
+test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## all these tests on the compiled build
 	@# Isolated from src/ by the working folder, so that what is tested is what was built. Files keep
 	@# their times, so what was rewritten of them holds.
 	@rm -rf build/compiled && mkdir -p build/compiled
