@@ -6,6 +6,7 @@ process is and what it means to be ready is not known here: see `kafka.py` and `
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import random
@@ -162,7 +163,9 @@ def is_forked(command: Sequence[str]) -> bool:
 
 @cache
 def _fork_server() -> ForkServer:
-    return ForkServer(leash())
+    server = ForkServer(leash())
+    atexit.register(server.close)
+    return server
 
 
 def until(

@@ -71,6 +71,11 @@ class ForkServer:
         }
         return ForkedProcess(self, self.ask(order))
 
+    def close(self) -> None:
+        """End the fork server, and wait until it has ended."""
+        self._socket.close()
+        self._popen.wait()
+
     def ask(self, order: Mapping[str, Any]) -> Any:
         """Send one order and return what is answered."""
         with self._turn:
