@@ -68,35 +68,36 @@ def test_short_window_forgets_and_usual_keeps_what_was() -> None:
 def test_least_time_is_lower_quartile() -> None:
     samples = [1_000 * (1 + number % 20) for number in range(200)]
     times, now_us = fed(samples, every_us=10 * MS)
-    assert times.least_us(1, now_us, idle=True) == pytest.approx(5_000, rel=0.13)
+    assert times.least_us(1, now_us, free=True, idle=True) == pytest.approx(5_000, rel=0.13)
 
 
 def test_least_time_falls_with_fewer_in_flight() -> None:
     times, now_us = fed([80_000] * 100, inflight=8)
-    assert times.least_us(8, now_us, idle=True) == pytest.approx(80_000, rel=0.13)
-    assert times.least_us(3, now_us, idle=True) == times.least_us(8, now_us, idle=True) // 2
-    assert times.least_us(0, now_us, idle=True) == times.least_us(8, now_us, idle=True) // 8
+    assert times.least_us(8, now_us, free=True, idle=True) == pytest.approx(80_000, rel=0.13)
+    assert times.least_us(3, now_us, free=True) == times.least_us(8, now_us, free=True) // 2
+    assert times.least_us(0, now_us, free=True) == times.least_us(8, now_us, free=True) // 8
 
 
-def test_least_time_of_few_samples_is_zero() -> None:
+def test_least_time_of_few_samples_counts_only_where_others_wait() -> None:
     times, now_us = fed([2_000_000] * (SAMPLES_MIN - 1))
-    assert times.least_us(0, now_us, idle=True) == 0
+    assert times.least_us(0, now_us, free=True) == 0
+    assert times.least_us(0, now_us, free=False) > 1_000_000
     times.record(2_000_000, 1, now_us)
-    assert times.least_us(0, now_us, idle=True) > 1_000_000
+    assert times.least_us(0, now_us, free=True) > 1_000_000
 
 
 def test_what_was_expected_stands_while_others_work() -> None:
     times, now_us = fed([100_000] * 50)
     now_us += 2 * HALF_US + 300_000
-    assert times.least_us(0, now_us, idle=False) > 0
-    assert times.least_us(0, now_us, idle=True) == 0
+    assert times.least_us(0, now_us, free=False) > 0
+    assert times.least_us(0, now_us, free=True, idle=True) == 0
 
 
 def test_one_trial_after_silence_replaces_what_was_expected() -> None:
     """Of two that ask, one is let in; its time alone counts then."""
     times, now_us = fed([100_000] * 50)
     now_us += 2 * HALF_US + 300_000
-    assert times.least_us(0, now_us, idle=True) == 0
-    assert times.least_us(0, now_us, idle=True) > 0
+    assert times.least_us(0, now_us, free=True, idle=True) == 0
+    assert times.least_us(0, now_us, free=True, idle=True) > 0
     times.record(1_000, 1, now_us + MS)
-    assert times.least_us(0, now_us + MS, idle=True) == pytest.approx(1_000, rel=0.13)
+    assert times.least_us(0, now_us + MS, free=True, idle=True) == pytest.approx(1_000, rel=0.13)

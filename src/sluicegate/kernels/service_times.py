@@ -81,21 +81,20 @@ class ServiceTimes:
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
 
-    def least_us(self, inflight: int, now_us: int, *, idle: bool) -> int:
-        """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
+    def least_us(self, inflight: int, now_us: int, *, free: bool, idle: bool = False) -> int:
+        """Return the time that `LEAST_SHARE` of the work takes at most; 0 if nothing is known.
 
         `inflight` others are in flight. With fewer of them than the samples had it is less, so that
-        one unit is let in and measured after everything was slow. If all is `idle`, and the last
-        unit took much less, as after a stall, or is long ago, it is 0 for one unit, whose time
-        takes the place of the window.
+        one unit is let in and measured after everything was slow. Where a slot is `free` it is 0 if
+        few units have ended, as the first may be slow. It is 0 for one unit, whose time takes the
+        place of the window, if a slot is free and the last unit ended long ago, or if all is `idle`
+        and the last unit took much less, as after a stall.
         """
-        if self.count < SAMPLES_MIN:
+        if not self.count or (free and self.count < SAMPLES_MIN):
             return 0
         least_us = self._least_us
-        if idle and (
-            2 * self._latest_us * self.mean_inflight < least_us
-            or now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us
-        ):
+        old = now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us
+        if (free and old) or (idle and 2 * self._latest_us * self.mean_inflight < least_us):
             self.last_us = now_us
             self._stale = True
             return 0

@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
-from sluicegate.kernels.service_times import SAMPLES_MIN, ServiceTimes
+from sluicegate.kernels.service_times import ServiceTimes
 
 CLASSES: Final = len(Criticality)
 RANKS: Final = 2 * CLASSES  # of each class, first what is within its quota
@@ -90,7 +90,8 @@ class Resource:
         times = self.times.get(request.operation)
         if times is None:
             return 0
-        return int(times.least_us(self.inflight, now_us, idle=self.idle) * self.scale)
+        least_us = times.least_us(self.inflight, now_us, free=not self.contended, idle=self.idle)
+        return int(least_us * self.scale)
 
     def serves_below(self, request: Request, since_us: int) -> bool:
         """Whether work of a lower class has started here since then."""
@@ -182,7 +183,7 @@ class Resource:
             )
             if not self.rationed:
                 self.limit = found.limit
-        return times.count == SAMPLES_MIN
+        return times.count == 1
 
 
 def rank_of(request: Request) -> int:
