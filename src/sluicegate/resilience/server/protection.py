@@ -25,6 +25,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies.admission.degradation import Degradation, OverloadLevel
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate, GatePermit, GateSettings, GateStats
@@ -269,7 +270,7 @@ class Protection:
 
     def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
         """Return the mark of a refusal for overload; None for any other refusal."""
-        if not is_overload(decision):
+        if not self._is_overload(decision, request):
             return None
         return overload_mark(
             retry=self.settings.retry,
@@ -319,10 +320,16 @@ class Protection:
         if decision.reason is not None:
             of = decision.reason.name, request.criticality
             self._refused[of] = self._refused.get(of, 0) + 1
-        if is_overload(decision):
+        if self._is_overload(decision, request):
             self._passed -= self._passed >> _SHIFT
         if self._observer is not None:
             self._observer.record_refusal(request, "gate", decision, now_us)
+
+    def _is_overload(self, decision: Decision, request: Request) -> bool:
+        """Whether there is too little: also where the queue leaves too little time."""
+        if decision.reason is DEADLINE:
+            return self.gate.resource(request).contended
+        return is_overload(decision)
 
     def _record_wait(self, request: Request, waited_us: int, now_us: int) -> None:
         """A request has left the queue."""
