@@ -36,13 +36,13 @@ SMALL = {
 
 @pytest.mark.prove
 def test_callers_that_hold_back_leave_the_server_its_work() -> None:
-    """By answers alone twice what is answered is sent, and 0.952 is left; if told, 0.976."""
+    """By answers alone three times what is answered is sent, and 0.90 is left; if told, 0.93."""
     untold, told = (
         measure(SMALL["10x"], play(SMALL["10x"], server, client_throttle, 0))
         for server in (queue, marked)
     )
-    assert 0.93 < untold["goodput"] < told["goodput"] - 0.01
-    assert told["rejects_per_accept"] < 0.8 < untold["rejects_per_accept"] <= 1.2
+    assert 0.88 < untold["goodput"] < told["goodput"] - 0.02
+    assert told["rejects_per_accept"] < 1.6 < untold["rejects_per_accept"] <= 2.4
 
 
 @pytest.mark.prove
@@ -58,7 +58,8 @@ def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told()
     ended = play(rig, queue, client_throttle, 3)
     row = ended.ledger.by_kind[0]
     assert ended.called == ended.held_back + row.offered
-    assert 0 <= row.offered - row.good - row.late - row.refused < 200  # under way
+    waiting = row.offered - row.good - row.late - row.refused
+    assert 0 <= waiting <= row.offered * 500 // 600  # the others came before the last 500 ms
     figures = measure(rig, ended)
     assert figures["rejects_per_accept"] == row.refused / row.good
     assert figures["held_back"] == ended.held_back / ended.called

@@ -57,10 +57,13 @@ def test_places_kept_until_the_answer_bound_the_lines_behind() -> None:
 
 @pytest.mark.prove
 def test_too_many_places_for_short_deadlines_leave_no_worker_idle() -> None:
-    """32 places before four workers of 10 ms are a line of 80 ms that no queue sees."""
+    """32 places before four workers of 10 ms are a queue of 80 ms that nobody orders.
+
+    Without protection nothing is answered in time.
+    """
     rig = Hops(hops=("one",), workers=4, timeout_us=60 * MS, span_us=8 * SECOND, warm_us=2 * SECOND)
     figures = measure(rig, play(rig, protect, 1))
-    assert figures["goodput"] > 0.2
+    assert figures["goodput"] > 0.1
     assert figures["goodput"] + figures["wasted"] > 0.95
 
 
