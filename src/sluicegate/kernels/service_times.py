@@ -82,15 +82,14 @@ class ServiceTimes:
             self._refresh(now_us)
 
     def least_us(self, inflight: int, now_us: int, *, free: bool, idle: bool = False) -> int:
-        """Return the time that `LEAST_SHARE` of the work takes at most; 0 if nothing is known.
+        """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
 
         `inflight` others are in flight. With fewer of them than the samples had it is less, so that
-        one unit is let in and measured after everything was slow. Where a slot is `free` it is 0 if
-        few units have ended, as the first may be slow. It is 0 for one unit, whose time takes the
-        place of the window, if a slot is free and the last unit ended long ago, or if all is `idle`
-        and the last unit took much less, as after a stall.
+        one unit is let in and measured after everything was slow. It is 0 for one unit, whose time
+        takes the place of the window, if a slot is `free` and the last unit ended long ago, or if
+        all is `idle` and the last unit took much less, as after a stall.
         """
-        if not self.count or (free and self.count < SAMPLES_MIN):
+        if self.count < SAMPLES_MIN:
             return 0
         least_us = self._least_us
         old = now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us

@@ -57,7 +57,7 @@ TUNED: Final = (
         "largest step up, and smallest change that counts",
     ),
     TunedConstant("times: half a window", _TIMES, "HALF_US", "how soon new times count"),
-    TunedConstant("times: samples", _TIMES, "SAMPLES_MIN", "in half of a window"),
+    TunedConstant("times: samples", _TIMES, "SAMPLES_MIN", "before a time is known"),
     TunedConstant(
         "times: least", _TIMES, "LEAST_SHARE", "of the work that could still finish in time"
     ),

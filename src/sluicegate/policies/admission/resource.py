@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
-from sluicegate.kernels.service_times import ServiceTimes
+from sluicegate.kernels.service_times import SAMPLES_MIN, ServiceTimes
 
 CLASSES: Final = len(Criticality)
 RANKS: Final = 2 * CLASSES  # of each class, first what is within its quota
@@ -183,7 +183,7 @@ class Resource:
             )
             if not self.rationed:
                 self.limit = found.limit
-        return times.count == 1
+        return times.count == SAMPLES_MIN
 
 
 def rank_of(request: Request) -> int:
