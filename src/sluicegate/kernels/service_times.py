@@ -29,6 +29,7 @@ class ServiceTimes:
         "_began_us",
         "_buckets",
         "_count",
+        "_first_us",
         "_inflight",
         "_last",
         "_last_count",
@@ -39,6 +40,7 @@ class ServiceTimes:
         "_long",
         "_stale",
         "_sum",
+        "_warm",
         "count",
         "last_us",
         "mean_inflight",
@@ -57,14 +59,24 @@ class ServiceTimes:
         self._least_us = 0
         self._latest_us = 0.0  # the time of the last unit, over the number in flight
         self._stale = False  # the next sample replaces the short window
+        self._first_us = 0  # when the first unit ended
+        self._warm = 0  # units that began after that
         self.count = 0
         self.last_us = 0  # when the last unit ended
         self.mean_us = 0.0  # of the short window
         self.mean_inflight = 1.0  # with how many others in flight
         self.usual_us = 0.0  # the mean of the long window
 
-    def record(self, took_us: int, inflight: int, now_us: int) -> None:
-        """Add a unit that took so long, with `inflight` of them in flight."""
+    def record(self, took_us: int, inflight: int, now_us: int) -> bool:
+        """Add a unit that took so long, with `inflight` of them in flight.
+
+        Return whether the times are `known` from now on.
+        """
+        was_known = self.known
+        if not self._first_us:
+            self._first_us = now_us
+        elif now_us - took_us >= self._first_us:
+            self._warm += 1
         if self._stale:
             self._forget()
         self.count += 1
@@ -78,8 +90,20 @@ class ServiceTimes:
         self._sum += took_us
         self._inflight += inflight
         self._latest_us = took_us / inflight
+        known_now = self.known and not was_known
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
+        elif known_now:
+            self._least_us = self.quantile_us(LEAST_SHARE)
+        return known_now
+
+    @property
+    def known(self) -> bool:
+        """Whether enough units have ended that began after the first had ended.
+
+        Those before are slow where anything was cold, and must not be the `LEAST_SHARE` alone.
+        """
+        return self._warm >= SAMPLES_MIN and self._warm >= LEAST_SHARE * self.count
 
     def least_us(self, inflight: int, now_us: int, *, free: bool, idle: bool = False) -> int:
         """Return the time that `LEAST_SHARE` of the work takes at most; 0 if too little is known.
@@ -89,7 +113,7 @@ class ServiceTimes:
         takes the place of the window, if a slot is `free` and the last unit ended long ago, or if
         all is `idle` and the last unit took much less, as after a stall.
         """
-        if self.count < SAMPLES_MIN:
+        if not self.known:
             return 0
         least_us = self._least_us
         old = now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us

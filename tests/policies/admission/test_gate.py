@@ -58,7 +58,7 @@ class Service:
 
     async def learn(self, work_ms: int = 10) -> None:
         """Work so often that the gate knows how long it takes."""
-        for _ in range(8):
+        for _ in range(9):  # eight that began after the first had ended
             await self.do("learned", work_ms)
         self.order.clear()
 

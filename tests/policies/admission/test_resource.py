@@ -11,23 +11,26 @@ COLD = Request("", operation="cold")
 
 
 def slow_at_first(busy: int) -> Resource:
-    """Eight slots; `busy` of them serve other work, and each cold request took three seconds."""
+    """Eight slots, `busy` of them with other work; two waves of cold requests took 3 s each."""
     resource = Resource("r", 8)
-    for _ in range(SAMPLES_MIN):
-        window = resource.start(COLD, 0)
-        resource.end(COLD, 0, window, 1, 3 * SECOND_US, 3 * SECOND_US, late=True)
+    for wave in range(2):
+        sent_us = 3 * wave * SECOND_US
+        for _ in range(SAMPLES_MIN):
+            window = resource.start(COLD, sent_us)
+            now_us = sent_us + 3 * SECOND_US
+            resource.end(COLD, sent_us, window, 1, 3 * SECOND_US, now_us, late=True)
     for _ in range(busy):
-        resource.start(Request("", operation="other"), 3 * SECOND_US)
+        resource.start(Request("", operation="other"), 6 * SECOND_US)
     return resource
 
 
 def test_slow_start_of_operation_is_forgotten_beside_other_work() -> None:
     """Nothing else would correct it: while it counts, callers with two seconds are rejected."""
     resource = slow_at_first(busy=2)
-    assert resource.least_us(COLD, 4 * SECOND_US) > 0
-    assert resource.least_us(COLD, 12 * SECOND_US) == 0
-    assert resource.least_us(COLD, 12 * SECOND_US) > 0  # one request is tried
+    assert resource.least_us(COLD, 7 * SECOND_US) > 0
+    assert resource.least_us(COLD, 15 * SECOND_US) == 0
+    assert resource.least_us(COLD, 15 * SECOND_US) > 0  # one request is tried
 
 
 def test_slow_operation_is_not_tried_where_it_would_displace_others() -> None:
-    assert slow_at_first(busy=8).least_us(COLD, 12 * SECOND_US) > 0
+    assert slow_at_first(busy=8).least_us(COLD, 15 * SECOND_US) > 0

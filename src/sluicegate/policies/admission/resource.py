@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.fair_queue import FairQueue, QueuedUnit
 from sluicegate.kernels.found_limit import LIMIT_MAX, FoundLimit
-from sluicegate.kernels.service_times import SAMPLES_MIN, ServiceTimes
+from sluicegate.kernels.service_times import ServiceTimes
 
 CLASSES: Final = len(Criticality)
 RANKS: Final = 2 * CLASSES  # of each class, first what is within its quota
@@ -167,7 +167,7 @@ class Resource:
             if len(self.times) >= OPERATIONS_MAX:
                 operation = OTHERS
             times = self.times.setdefault(operation, ServiceTimes())
-        times.record(took_us, inflight, now_us)
+        known_now = times.record(took_us, inflight, now_us)
         weight = _MEAN_WEIGHT if self.mean_us else 1.0
         self.mean_us += (took_us - self.mean_us) * weight
         if found is not None:
@@ -183,7 +183,7 @@ class Resource:
             )
             if not self.rationed:
                 self.limit = found.limit
-        return times.count == SAMPLES_MIN
+        return known_now
 
 
 def rank_of(request: Request) -> int:
