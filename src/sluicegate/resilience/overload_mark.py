@@ -9,8 +9,9 @@ instead of nothing. The times of several refusals differ by `jitter`, so that no
 once.
 
 Over HTTP it stands on a 503 beside `Retry-After` in whole seconds, over gRPC in the trailers of
-UNAVAILABLE beside `grpc-retry-pushback-ms`, which is -1 where no retry is wanted. The form is
-exact: anything else is no mark, and a reader then goes by the status alone.
+UNAVAILABLE beside `grpc-retry-pushback-ms`, which is -1 where no retry is wanted. Where a queue has
+left too little time, it stands on a 504 or DEADLINE_EXCEEDED. The form is exact: anything else is
+no mark, and a reader then goes by the status alone.
 
 A service that fails because a backend of its own has too much hands that on with whatever failure
 it answers: `retry=0, after-ms=0, admitted-permille=1000`. It refuses nothing itself, so nothing
@@ -41,12 +42,12 @@ class OverloadMark(NamedTuple):
     admitted_permille: int
 
     def http_fields(self) -> list[tuple[str, str]]:
-        """Return the fields of a 503."""
+        """Return the fields of a 503 or 504."""
         seconds = max(-(-self.after_ms // 1_000), 1)
         return [("retry-after", str(seconds)), (FIELD, self.text())]
 
     def grpc_trailers(self) -> list[tuple[str, str]]:
-        """Return the trailers of UNAVAILABLE."""
+        """Return the trailers of UNAVAILABLE or DEADLINE_EXCEEDED."""
         return [(PUSHBACK, str(self.after_ms if self.retry else -1)), (FIELD, self.text())]
 
     def text(self) -> str:

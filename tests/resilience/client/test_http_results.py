@@ -38,6 +38,9 @@ def test_a_mark_says_whether_and_when_and_that_nothing_was_begun() -> None:
     assert not found.may_have_run
     assert overload(MARK.replace("retry=1", "retry=0")).dont_retry
     assert overload(MARK.replace("250", "0")).retry_after_us == 1, "told: at once"
+    late = result(504, x_sluicegate_overload=MARK)  # the queue has left too little time
+    assert (late.kind, late.may_have_run) == (ResultKind.OVERLOADED, False)
+    assert late.admitted_permille == 120
 
 
 def test_a_plain_time_is_an_overload_of_which_nothing_is_proven() -> None:

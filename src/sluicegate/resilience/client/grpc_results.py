@@ -49,7 +49,7 @@ def result_of_code(outcome: Any, code: str, trailers: Metadata) -> CallResult[An
     refusal = kind if kind is ResultKind.LIMITED else ResultKind.OVERLOADED
     mark = parse_overload_mark(metadata_values(trailers, FIELD))
     refuses = code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
-    if mark is not None and (refuses or mark == HANDED_ON):
+    if mark is not None and (refuses or code == "DEADLINE_EXCEEDED" or mark == HANDED_ON):
         return result_of_mark(refusal, outcome, mark)
     if not refuses:
         return CallResult(kind, outcome)

@@ -52,8 +52,9 @@ def result_of_response(response: T, status: int, values: FieldValues) -> CallRes
     kind = ResultKind.OK
     if status >= 500:
         kind = ResultKind.FAILED
-        if parse_overload_mark(values(FIELD)) == HANDED_ON:
-            return result_of_mark(ResultKind.OVERLOADED, response, HANDED_ON)
+        mark = parse_overload_mark(values(FIELD))
+        if mark is not None and (status == 504 or mark == HANDED_ON):
+            return result_of_mark(ResultKind.OVERLOADED, response, mark)
     elif status >= 400:
         kind = ResultKind.REJECTED
     return CallResult(kind, response)
