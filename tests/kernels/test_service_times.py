@@ -79,7 +79,7 @@ def test_least_time_falls_with_fewer_in_flight() -> None:
 
 
 def test_least_time_counts_once_units_ended_that_began_after_the_first() -> None:
-    """A first unit in each slot may be slow, in however many slots."""
+    """The first unit in each of 32 slots may be slow."""
     times, now_us = fed([2_000_000] * 32)
     assert times.least_us(0, now_us, free=False) == 0
     for _ in range(SAMPLES_MIN):

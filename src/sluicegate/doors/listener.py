@@ -270,10 +270,10 @@ class Listener:
             self._empty.set_result(None)
 
     def count_owed(self, connection: AcceptedConnection) -> None:
-        """Count again what a connection holds. Beyond the most, some are ended.
+        """Count again what a connection holds. Beyond the bound, close connections.
 
-        These are the largest of the caller who holds most: many small connections are no way to
-        have those of others ended.
+        It closes the largest of the caller who holds most, so a caller with many small connections
+        cannot get those of others closed.
 
         A client that reads what it asks for holds next to nothing here, and none that does not read
         is read from. So nothing is left to stop, and only an end gives memory back.

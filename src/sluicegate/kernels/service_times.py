@@ -68,7 +68,7 @@ class ServiceTimes:
         self.usual_us = 0.0  # the mean of the long window
 
     def record(self, took_us: int, inflight: int, now_us: int) -> bool:
-        """Add a unit that took so long, with `inflight` of them in flight.
+        """Add a unit that took `took_us`, with `inflight` of them in flight.
 
         Return whether the times are `known` from now on.
         """
@@ -101,7 +101,7 @@ class ServiceTimes:
     def known(self) -> bool:
         """Whether enough units have ended that began after the first had ended.
 
-        Those before are slow where anything was cold, and must not be the `LEAST_SHARE` alone.
+        The ones before it may all have been slow for a cold start, so they must be few enough.
         """
         return self._warm >= SAMPLES_MIN and self._warm >= LEAST_SHARE * self.count
 

@@ -57,7 +57,7 @@ def test_places_kept_until_the_answer_bound_the_lines_behind() -> None:
 
 @pytest.mark.prove
 def test_too_many_places_for_short_deadlines_leave_no_worker_idle() -> None:
-    """32 places before four workers of 10 ms are a queue of 80 ms that nobody orders.
+    """32 slots before four workers of 10 ms hide 80 ms of work in a queue without an order.
 
     Without protection nothing is answered in time.
     """

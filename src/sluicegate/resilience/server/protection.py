@@ -326,7 +326,7 @@ class Protection:
             self._observer.record_refusal(request, "gate", decision, now_us)
 
     def _is_overload(self, decision: Decision, request: Request) -> bool:
-        """Whether there is too little: also where the queue leaves too little time."""
+        """Whether there is too little capacity, or the queue leaves too little time."""
         if decision.reason is DEADLINE:
             return self.gate.resource(request).contended
         return is_overload(decision)

@@ -1,4 +1,4 @@
-"""The real driver opens two pairs of sockets for each session; whoever ends one closes them."""
+"""The real driver opens two pairs of sockets for each session; closing it closes them."""
 
 from __future__ import annotations
 

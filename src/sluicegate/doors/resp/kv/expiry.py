@@ -1,7 +1,7 @@
 """Times: how commands say when a value is to expire, and the rows that ask and change it.
 
-Where Redis accepts an instant in the past, the value is deleted as soon as it is written. Replies
-are rounded as Redis rounds them; expiry itself is exact to the microsecond.
+Where Redis accepts an instant in the past, writing the value deletes it at once. Replies are
+rounded as Redis rounds them; expiry itself is exact to the microsecond.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.cassandra.url import ALL, LOCAL_QUORUM, CassandraSettings
 
 BUCKETS: Final = 64  # of a space's partitions; part of the format
-# A tenth of what a person notices, and far above a quorum's usual time: a node that answers makes
-# the second attempt superfluous, and a slow cluster gets at most twice the requests. For its own
-# attempts a node would wait half of its time-out while it knows no table's usual times yet.
+# Far above the usual time of a quorum, so a second attempt is rare, and too short for a person to
+# notice. A slow cluster gets at most twice the requests. By default a coordinator waits for half of
+# its read timeout until it has measured a new table.
 SPECULATE_AFTER_MS: Final = 100
 AFTER_ALL: Final = b"\xff" * (SORT_BYTES_MAX + 1)  # behind every sort key and partition there is
 

@@ -88,8 +88,8 @@ SILENT_S: Final = 5
 CONDITIONAL_TRIES: Final = 3
 # Bits of the C++ client (CASS_SSL_VERIFY_...): the certificate, its address, its name.
 _VERIFY: Final = {CERTIFICATE: 1, ADDRESS: 1 | 2, NAME: 1 | 4}
-# The driver's threads may call a session for a moment after it has closed, where a node has just
-# returned: one that is freed too early aborts the process. So the last ones are kept.
+# When a node has just returned, the driver's threads may still call a session that has closed.
+# Freeing the session then aborts the process, so the last 16 are kept.
 _ended: deque[Any] = deque(maxlen=16)
 
 
@@ -250,7 +250,7 @@ class CassandraSession:
         opening = asyncio.ensure_future(cluster.create_session())
         try:
             try:
-                # Cancelled, it would still answer, to a cluster that is no more.
+                # The driver answers even if we stop waiting, so the cluster must still exist.
                 session = await asyncio.shield(opening)
                 await self._prepare(session)
             except self._driver.errors.CassException as error:
@@ -311,7 +311,7 @@ class CassandraSession:
         except TimeoutError:
             return  # the driver's threads still write to the cluster's sockets
         except self._driver.errors.CassException:
-            pass  # it never opened, or ended with an error: nothing is under way
+            pass  # it never opened, or closed with an error: no request is in flight
         cluster.destroy()  # which closes its sockets
 
     def _create(self) -> Any:
