@@ -70,9 +70,9 @@ class ServiceTimes:
     def record(self, took_us: int, inflight: int, now_us: int) -> bool:
         """Add a unit that took `took_us`, with `inflight` of them in flight.
 
-        Return whether the times are `known` from now on.
+        Return whether the times are known from now on.
         """
-        was_known = self.known
+        was_known = self.is_known
         if not self._first_us:
             self._first_us = now_us
         elif now_us - took_us >= self._first_us:
@@ -90,15 +90,15 @@ class ServiceTimes:
         self._sum += took_us
         self._inflight += inflight
         self._latest_us = took_us / inflight
-        known_now = self.known and not was_known
+        now_known = self.is_known and not was_known
         if self._count < SAMPLES_MIN or now_us - self._began_us >= HALF_US:
             self._refresh(now_us)
-        elif known_now:
+        elif now_known:
             self._least_us = self.quantile_us(LEAST_SHARE)
-        return known_now
+        return now_known
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether enough units have ended that began after the first had ended.
 
         The ones before it may all have been slow for a cold start, so they must be few enough.
@@ -113,7 +113,7 @@ class ServiceTimes:
         takes the place of the window, if a slot is `free` and the last unit ended long ago, or if
         all is `idle` and the last unit took much less, as after a stall.
         """
-        if not self.known:
+        if not self.is_known:
             return 0
         least_us = self._least_us
         old = now_us - self.last_us > 2 * HALF_US + 2 * self.mean_us
