@@ -67,7 +67,7 @@ HOT_FILES = (
     "apps/kv/operations/scan.py",
     "apps/kv/operations/write.py",
     "apps/kv/response_memory.py",
-    "apps/kv/shares.py",
+    "apps/kv/quota_leases.py",
     "apps/kv/shield/hot_reads.py",
     "apps/kv/shield/keys.py",
     "apps/kv/shield/ranges.py",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from sluicegate.apps.kv.admission import BLOCKS_AWAITED
-from sluicegate.apps.kv.shares import Shares, SharesSettings
+from sluicegate.apps.kv.quota_leases import QuotaLeases, QuotaLeasesSettings
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.kernels.verdict import Verdict
@@ -89,18 +89,18 @@ class Dispatcher:
         settings: LeasedBudgetSettings,
         *,
         skew_us: int = 0,
-        keeper: SharesSettings | None = None,
+        keeper: QuotaLeasesSettings | None = None,
     ) -> None:
         self._loop = loop
         self.clock = SkewedClock(loop, skew_us)
         self.budget = LeasedBudget(settings)
-        self.shares = Shares(self.budget, self.clock, store=store, settings=keeper)
+        self.leases = QuotaLeases(self.budget, self.clock, store=store, settings=keeper)
         self.admitted: Counter[tuple[str, int]] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self.tasks.append(self._loop.create_task(self.shares.run()))
+        self.tasks.append(self._loop.create_task(self.leases.run()))
 
     async def kill(self) -> None:
         for task in self.tasks:
@@ -109,12 +109,12 @@ class Dispatcher:
 
     async def ask(self, caller: str, mru: int) -> Verdict:
         """As a dispatcher asks: wait if nothing is here, and again if it was refused."""
-        waiting = self.shares.before(caller, self.clock.now_us())
+        waiting = self.leases.before(caller, self.clock.now_us())
         if waiting is not None:
             await waiting
         verdict = self.budget.charge(caller, mru, self.clock.now_us())
         for _ in range(BLOCKS_AWAITED):
-            waiting = None if verdict.allowed else self.shares.more(caller)
+            waiting = None if verdict.allowed else self.leases.more(caller)
             if waiting is None or not await waiting:
                 break
             verdict = self.budget.charge(caller, mru, self.clock.now_us())

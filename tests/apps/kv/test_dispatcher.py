@@ -12,9 +12,9 @@ import pytest
 from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.group_leases import GroupLeases
 from sluicegate.apps.kv.members import StaticMembers
+from sluicegate.apps.kv.quota_leases import QuotaLeases
 from sluicegate.apps.kv.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -204,8 +204,8 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
 def test_what_folds_and_sweeps_takes_nobodys_units() -> None:
     groups = ResourceGroups(ResourceGroupsSettings(groups={"a": ResourceGroup(quota_ru=1)}))
-    shares = Shares(LeasedBudget(LeasedBudgetSettings()), HandClock())
-    budget = GroupLeases(groups, shares, StaticMembers(1), leases=True)
+    leases = QuotaLeases(LeasedBudget(LeasedBudgetSettings()), HandClock())
+    budget = GroupLeases(groups, leases, StaticMembers(1), leases=True)
     for _ in range(100):
         assert budget.charge(KEEPER, 1_000_000, 1_000_000)
         budget.settle(KEEPER, 1_000_000, 1_000_000)

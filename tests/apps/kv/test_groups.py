@@ -112,11 +112,11 @@ def test_groups_are_read_again_while_serving_and_a_bad_file_changes_nothing(
         assert one.redis(token_of("job")).set("t:1", "x")
 
 
-@pytest.mark.parametrize("form", ["leases", "shares", "live"])
+@pytest.mark.parametrize("policy", ["layers", "mussel"])
 def test_a_group_within_its_quota_is_not_refused_for_what_another_asks(
-    tmp_path: Path, redis_server: RedisServer, form: str
+    tmp_path: Path, redis_server: RedisServer, policy: str
 ) -> None:
-    with dispatchers(tmp_path, redis_server, 2, "--quota-form", form) as fleet:
+    with dispatchers(tmp_path, redis_server, 2, "--policy", policy) as fleet:
         shops = [one.redis(token_of("shop")) for one in fleet]
         jobs = [one.redis(token_of("job")) for one in fleet]
         refused = 0

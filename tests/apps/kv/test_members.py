@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
-from sluicegate.apps.kv.members import StaticMembers, demand_shares
+from sluicegate.apps.kv.members import SHARE_ONE, StaticMembers, demand_shares
+from sluicegate.apps.kv.quota_leases import QuotaLeases
 from sluicegate.apps.kv.quotas import needs_demand
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.policies.quota.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.store import RedisStore
@@ -332,11 +332,13 @@ def test_form_that_needs_no_demand_reports_none() -> None:
     ("flags", "needed"),
     [
         ((), False),
-        (("--quota-form", "shares"), True),
-        (("--quota-form", "live"), False),
+        (("--groups", "groups.yaml"), True),
+        (("--groups", "groups.yaml", "--policy", "mussel"), False),
     ],
 )
-def test_demand_is_needed_by_forms_that_follow_it(flags: tuple[str, ...], needed: bool) -> None:
+def test_demand_is_needed_by_groups_whose_parts_follow_it(
+    flags: tuple[str, ...], needed: bool
+) -> None:
     settings = settings_from(KvSettings, "--store", "redis://127.0.0.1:1", *flags)
     assert needs_demand(settings) is needed
 
@@ -390,7 +392,7 @@ def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> 
         clock = SystemClock()
         settings = LeasedBudgetSettings(quota_ru=500, epoch_us=86_400_000_000)
         stores = [RedisStore(redis_server.patient_url, SeededChance()) for _ in range(3)]
-        fleet = [Shares(LeasedBudget(settings), clock, store=store) for store in stores]
+        fleet = [QuotaLeases(LeasedBudget(settings), clock, store=store) for store in stores]
         keepers = [asyncio.ensure_future(one.run()) for one in fleet]
         await asyncio.sleep(0)
         had = 0

@@ -108,7 +108,7 @@ def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)
         one = Dispatcher(loop, store, LeasedBudgetSettings(quota_ru=1_000))
-        watch = one.shares.watch = StoreWatch(one.clock, "-")
+        watch = one.leases.watch = StoreWatch(one.clock, "-")
         one.start()
         one.offer("big", 2_000, seed=1, mru=20 * RU)
         await pause_us(3 * EPOCH_US)
@@ -129,9 +129,9 @@ def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_probe_that_is_answered_is_enough() -> None:
     async def story(loop: VirtualLoop) -> None:
         one = Dispatcher(loop, FarStore(loop.now_us), LeasedBudgetSettings(quota_ru=1_000))
-        watch = one.shares.watch = StoreWatch(one.clock, "-")
-        one.shares._failed(None)
-        one.shares._set_alone(True, one.clock.now_us())
+        watch = one.leases.watch = StoreWatch(one.clock, "-")
+        one.leases._failed(None)
+        one.leases._set_alone(True, one.clock.now_us())
         one.start()
         await pause_us(EPOCH_US // 2)
         assert watch.stats().gone
@@ -168,18 +168,18 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
     assert len(lines(caplog)) == 2
 
 
-@pytest.mark.parametrize("form", ["leases", "shares", "live"])
-def test_groups_go_with_every_form_of_quotas_and_with_or_without_a_store(form: str) -> None:
+@pytest.mark.parametrize("policy", ["layers", "mussel"])
+def test_groups_go_with_every_form_of_quotas_and_with_or_without_a_store(policy: str) -> None:
     for store in ((), ("--store", "redis://127.0.0.1:1")):
-        flags = ("--groups", "groups.yaml", "--quota-form", form, *store)
+        flags = ("--groups", "groups.yaml", "--policy", policy, *store)
         assert settings_from(KvSettings, *flags).groups == "groups.yaml"
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--quota-form", "leases"),
-        ("--quota-form", "live"),
+        ("--policy", "layers"),
+        ("--policy", "mussel"),
         ("--policy", "generation-one"),
     ],
 )

@@ -230,13 +230,6 @@ def test_live_is_an_even_part_whatever_the_demand() -> None:
     assert sum(these.charge("a", RU, START + SECOND).allowed for _ in range(900)) == 500
 
 
-def test_shares_are_what_was_told_from_the_next_epoch_on() -> None:
-    these = budget(form="shares", live=2)
-    these.share("a", 900_000, START)
-    assert sum(these.charge("a", RU, START).allowed for _ in range(999)) == 500
-    assert sum(these.charge("a", RU, START + SECOND).allowed for _ in range(999)) == 900
-
-
 def test_without_a_store_the_retry_is_exact() -> None:
     these = budget(form="live", live=2)
     assert these.charge("a", 500 * RU, START).allowed
@@ -347,7 +340,7 @@ def test_a_caller_whose_ask_was_not_answered_has_its_share_for_that_epoch() -> N
 
 @given(
     prices=st.lists(st.integers(1, 50), min_size=4, max_size=12),
-    form=st.sampled_from(["live", "shares", "leases"]),
+    form=st.sampled_from(["live", "leases"]),
 )
 def test_no_price_changes_what_comes_in(prices: list[int], form: str) -> None:
     """Whatever stress does to the price, an epoch brings the same."""
@@ -466,8 +459,6 @@ def test_other_quotas_hold_from_the_next_epoch_on() -> None:
         ({"quota_ru": 0}, "budget.quota_ru"),
         ({"quotas_ru": {"a": 0}}, "budget.quotas_ru.a"),
         ({"epoch_us": 0}, "budget.epoch_us"),
-        ({"kept_epochs": 0}, "budget.kept_epochs"),
-        ({"kept_epochs": 2, "form": "leases"}, "budget.kept_epochs"),
         ({"debt_epochs": -1}, "budget.debt_epochs"),
         ({"live": 0}, "budget.live"),
         ({"blocks": 0}, "budget.blocks"),
@@ -534,14 +525,6 @@ def test_all_dispatchers_fill_at_the_same_instants_whenever_they_began() -> None
     assert left_ru(early, now_us=START + SECOND) == left_ru(late, now_us=START + SECOND) == 5
 
 
-def test_no_more_is_kept_than_the_epochs_that_may_be() -> None:
-    these = budget(form="live", quota_ru=10, kept_epochs=2)
-    assert left_ru(these) == 20
-    these.charge("a", 20_000, START)
-    assert left_ru(these, now_us=START + SECOND) == 10
-    assert left_ru(these, now_us=START + 100 * SECOND) == 20
-
-
 def test_what_was_unwound_is_given_back_once_and_what_was_done_is_not() -> None:
     these = budget(form="live", quota_ru=10)
     permit = these.admit(costing(6), START)
@@ -590,56 +573,26 @@ def test_in_the_form_of_mussel_each_dispatcher_has_an_equal_part() -> None:
     these.charge("a", 25_000, START)
     these.set_live(2)
     assert left_ru(these, now_us=START + SECOND) == 50
-    assert not these.share("a", 900_000, START)
-    assert left_ru(these, now_us=START + SECOND) == 50
     these.set_live(10)
     assert left_ru(these, now_us=START + 2 * SECOND) == 10
 
 
-def uneven(form: str) -> float:
-    """What part of a demand of 90 of 100 is admitted, if it comes through two of ten."""
-    fleet = [budget(form=form, quota_ru=100, live=10) for _ in range(10)]
+def test_equal_parts_admit_a_fifth_of_a_demand_that_comes_through_two_of_ten() -> None:
+    fleet = [budget(form="live", quota_ru=100, live=10) for _ in range(10)]
     dice = random.Random(4)
-    offered = admitted = 0
+    admitted = 0
     for epoch in range(20):
-        now_us = START + epoch * SECOND
-        demand = [0] * 10
         for _ in range(90):
-            place = dice.randrange(2)
-            demand[place] += 1
-            offered += 1
-            admitted += fleet[place].charge("a", 1_000, now_us).allowed
-        for place, one in enumerate(fleet):
-            one.share("a", demand[place] * 1_000_000 // sum(demand), now_us)
-    return admitted / offered
+            admitted += fleet[dice.randrange(2)].charge("a", 1_000, START + epoch * SECOND).allowed
+    assert admitted < 0.25 * 20 * 90
 
 
-def test_equal_parts_admit_a_fifth_of_an_uneven_demand_and_shares_admit_it() -> None:
-    assert uneven("live") < 0.25
-    assert uneven("shares") > 0.92
-
-
-def test_until_a_share_is_set_and_when_it_is_withdrawn_parts_are_equal() -> None:
-    these = budget(form="shares", quota_ru=100, live=4)
-    assert left_ru(these) == 25
-    assert these.share("a", 750_000, START)
-    assert left_ru(these, now_us=START + SECOND) == 75
-    these.charge("a", 75_000, START + SECOND)
-    assert left_ru(these, now_us=START + 2 * SECOND) == 75
-    assert these.share("a", None, START)
-    assert left_ru(these, now_us=START + 3 * SECOND) == 25
-
-
-@given(
-    st.lists(st.integers(0, 1_000), min_size=3, max_size=3),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 900)), max_size=80),
-)
-def test_shares_that_add_up_to_one_never_bring_more_than_the_quota_an_epoch(
-    weights: list[int], requests: list[tuple[int, int, int]]
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 900)), max_size=80))
+def test_equal_parts_never_bring_more_than_the_quota_an_epoch(
+    requests: list[tuple[int, int, int]],
 ) -> None:
-    fleet = [budget(form="shares", quota_ru=50, live=3) for _ in range(3)]
-    for place, one in enumerate(fleet):
-        one.share("a", weights[place] * 1_000_000 // max(1, sum(weights)), START)
+    fleet = [budget(form="live", quota_ru=50, live=3) for _ in range(3)]
+    for one in fleet:
         one.charge("a", 0, START)
     spent = [0] * 3
     now_us = START + 10 * SECOND
@@ -650,8 +603,7 @@ def test_shares_that_add_up_to_one_never_bring_more_than_the_quota_an_epoch(
         if fleet[place].charge("a", ru * RU, now_us):
             spent[place] += ru * RU
         standings = [one.standing("a", now_us) for one in fleet]
-        # A share of nothing is a thousandth of a unit, or nothing could ever be admitted.
-        assert sum(standing.brought_mru for standing in standings) <= 50 * RU + 3
+        assert sum(standing.brought_mru for standing in standings) <= 50 * RU
         for standing, charged_mru in zip(standings, spent, strict=True):
             owed_mru = max(-standing.level_mru, 0)
             assert charged_mru <= standing.brought_mru + owed_mru
@@ -674,8 +626,6 @@ def test_a_clock_that_goes_back_fills_nothing() -> None:
     assert left_ru(these, now_us=START + 6 * SECOND) == 10
 
 
-def test_a_bad_share_or_number_of_dispatchers_is_named() -> None:
-    with pytest.raises(BadValue, match="share"):
-        budget().share("a", 1_000_001, START)
+def test_a_bad_number_of_dispatchers_is_named() -> None:
     with pytest.raises(BadValue, match="live"):
         budget().set_live(0)

@@ -2,7 +2,8 @@
 
 A permit ends exactly once: SUCCESS if the work was done, DROPPED if the engine did not answer,
 IGNORE if the caller is gone or made a mistake. A caller whose budget is empty, while the store may
-have more of its quota, waits a moment for it (`shares.py`). Else only the queue makes anyone wait.
+have more of its quota, waits a moment for it (`quota_leases.py`). Else only the queue makes anyone
+wait.
 
 The time of work is that of the engine: what our event loop was late while the engine worked is
 taken off it (`loop_lateness.py`).
@@ -39,7 +40,7 @@ _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
 
 class Supply(Protocol):
-    """Where more of a quota may come from; `shares.Shares` is one."""
+    """Where more of a quota may come from; `quota_leases.QuotaLeases` is one."""
 
     def before(self, caller: str, now_us: int) -> Awaitable[bool] | None:
         """What to wait for before a request is judged; None, mostly, is nothing."""

@@ -458,7 +458,7 @@ class KvApp(App[KvSettings]):
             watch = minute.watch = StoreWatch(self.clock, "each dispatcher counts by itself")
             return watch
         watch = StoreWatch(self.clock, "each caller has its last share")
-        quotas.shares.watch = watch
+        quotas.leases.watch = watch
         if isinstance(quotas.members, HeartbeatMembers):
             quotas.members.watch = watch
         return watch

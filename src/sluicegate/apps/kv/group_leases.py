@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final, final
 
 from sluicegate.apps.kv.members import Members, demand_shares
-from sluicegate.apps.kv.shares import Shares
+from sluicegate.apps.kv.quota_leases import QuotaLeases
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.verdict import Verdict
@@ -36,15 +36,15 @@ _RU_MIN: Final = 1
 class GroupLeases:
     """A `Budget` of groups, and a `Supply` of what they lack."""
 
-    __slots__ = ("_leases", "_members", "_shares", "tree")
+    __slots__ = ("_leases", "_members", "_quota_leases", "tree")
 
     def __init__(
-        self, tree: ResourceGroups, shares: Shares, members: Members, *, leases: bool
+        self, tree: ResourceGroups, quota_leases: QuotaLeases, members: Members, *, leases: bool
     ) -> None:
         self.tree = tree
-        self._shares = shares
+        self._quota_leases = quota_leases
         self._members = members
-        self._leases = shares.budget if leases else None
+        self._leases = quota_leases.budget if leases else None
         self._bound()
 
     @property
@@ -99,7 +99,7 @@ class GroupLeases:
         if self._leases is None or caller == KEEPER:
             return None
         for account in self._accounts(caller):
-            coming = self._shares.before(account, now_us)
+            coming = self._quota_leases.before(account, now_us)
             if coming is not None:
                 return coming
         return None
@@ -109,7 +109,7 @@ class GroupLeases:
         if self._leases is None or caller == KEEPER:
             return None
         for account in self._accounts(caller):
-            coming = self._shares.more(account)
+            coming = self._quota_leases.more(account)
             if coming is not None:
                 return coming
         return None
@@ -121,8 +121,8 @@ class GroupLeases:
         members, tree = self._members, self.tree
         live = max(1, members.live())
         tree.set_live(live)
-        self._shares.budget.set_live(live)
-        if self._shares.budget.settings.form == LIVE:
+        self._quota_leases.budget.set_live(live)
+        if self._quota_leases.budget.settings.form == LIVE:
             return
         members.tell(tree.demands(now_us))
         if live > 1:

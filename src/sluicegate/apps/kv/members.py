@@ -1,7 +1,7 @@
 """Members: which dispatchers are alive, and the demand on them.
 
 Heartbeats in the store (`heartbeats.py`) find the members, or a number or a list of names in the
-settings does. A share of a quota follows the demand here, of the demand anywhere.
+settings does. A part of a group follows the demand here, of the demand anywhere.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.quota.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
 
 MEMBERS_MAX: Final = 1_000
+SHARE_ONE: Final = 1_000_000  # of demand, in millionths
 SEED_PART: Final = 0.02  # of the quota: as if each were asked for so much more
 NOTHING: Final[Mapping[str, int]] = {}
 

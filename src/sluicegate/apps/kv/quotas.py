@@ -2,6 +2,7 @@
 
     --store given    blocks of each quota come out of it, and heartbeats in it say who is there
     no store         this dispatcher has the whole of each quota, or 1 / --members of it
+    --policy mussel  1 / live dispatchers of each quota, as heartbeats or --members count them
     --groups given   what is left of a quota is lent inside its group
 
 When the store fails, the last share stands; no request waits for anything here.
@@ -24,8 +25,8 @@ from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettin
 from sluicegate.apps.kv.group_leases import KEEPER_RU, GroupLeases
 from sluicegate.apps.kv.heartbeats import HeartbeatMembers, HeartbeatSettings
 from sluicegate.apps.kv.members import Members, StaticMembers
+from sluicegate.apps.kv.quota_leases import QuotaLeases
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
@@ -35,8 +36,8 @@ from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.quota.budgets import Budget
 from sluicegate.policies.quota.group_settings import ResourceGroupsSettings, read_groups
 from sluicegate.policies.quota.leased_budget import (
+    LEASES,
     LIVE,
-    SHARES,
     BudgetStanding,
     LeasedBudget,
     LeasedBudgetSettings,
@@ -73,21 +74,21 @@ class Quotas:
             self._open(settings, worker, chance)
         self.budget = LeasedBudget(
             LeasedBudgetSettings(
-                form=settings.quota_form,
+                form=form_of(settings),
                 quota_ru=max(1, settings.quota_ru * settings.epoch_ms // 1_000),
                 epoch_us=settings.epoch_ms * _MS,
                 live=max(1, settings.members),
             )
         )
         store = self._open_store(settings)
-        self.shares = Shares(
+        self.leases = QuotaLeases(
             self.budget, clock, store=store, members=None if settings.groups else self.members
         )
         self.groups: GroupLeases | None = None
         if settings.groups:
             self.groups = GroupLeases(
                 ResourceGroups(groups_of(settings)),
-                self.shares,
+                self.leases,
                 self.members,
                 leases=store is not None,
             )
@@ -103,7 +104,7 @@ class Quotas:
                 )
                 background.start("loads", loads.run)
         if self.groups is None or self.groups.leases:
-            background.start("budget", self.shares.run)
+            background.start("budget", self.leases.run)
         if self.groups is not None:
             background.start("groups", partial(self._follow, self.groups))
 
@@ -115,7 +116,7 @@ class Quotas:
     @property
     def supply(self) -> Supply:
         """Where more of a quota may come from."""
-        return self.shares if self.groups is None else self.groups
+        return self.leases if self.groups is None else self.groups
 
     async def connect(self) -> None:
         """Connect to the store, or find out that it cannot be now."""
@@ -157,7 +158,7 @@ class Quotas:
         """Return the budget, its supply and the fleet."""
         return {
             "budget": self.budget.stats(),
-            "shares": self.shares.stats(),
+            "leases": self.leases.stats(),
             "members": self.members.names(),
             "groups": () if self.groups is None else self.groups.tree.groups(self._clock.now_us()),
         }
@@ -210,13 +211,18 @@ class Quotas:
             )
 
     def _open_store(self, settings: KvSettings) -> Store | None:
-        """Return the store for leases; the other forms need only the members."""
-        return self._store if settings.quota_form == "leases" else None
+        """Return the store of leases; equal parts need only the members."""
+        return self._store if form_of(settings) == LEASES else None
+
+
+def form_of(settings: KvSettings) -> str:
+    """Return how dispatchers share a quota; those of Mussel have equal parts of it."""
+    return LIVE if settings.policy == "mussel" else LEASES
 
 
 def needs_demand(settings: KvSettings) -> bool:
-    """Whether shares follow demand, so that dispatchers have to report theirs."""
-    return settings.quota_form == SHARES or (bool(settings.groups) and settings.quota_form != LIVE)
+    """Whether parts follow demand, so that dispatchers have to report theirs."""
+    return bool(settings.groups) and form_of(settings) != LIVE
 
 
 def groups_of(settings: KvSettings) -> ResourceGroupsSettings:

@@ -75,14 +75,6 @@ class KvSettings(RulesSettings):
             live=True,
         ),
     ] = 10_000
-    quota_form: Annotated[
-        str,
-        Setting(
-            "how dispatchers share a quota: blocks out of the store, by reported demand, or in "
-            "equal parts",
-            one_of("leases", "shares", "live"),
-        ),
-    ] = "leases"
     epoch_ms: Annotated[
         int, Setting("how often budgets are filled", whole(10, 600_000, "MS"), expert=True)
     ] = 1_000

@@ -22,7 +22,7 @@ from typing import Final, final
 from sluicegate.kernels.cost_model import MILLI
 
 RUNGS_MAX: Final = 12
-EVEN: Final = -1.0  # no share is learned or set: an even part
+EVEN: Final = -1.0  # no share is learned: an even part
 
 
 @final
@@ -78,8 +78,8 @@ class LeaseAccount:
         part = self.quota_mru // live if share < 0.0 else int(self.quota_mru * share)
         return part if part > 1 else 1
 
-    def enter(self, window: int, live: int, memory: float, kept_mru: int, *, learns: bool) -> None:
-        """Begin another epoch: what is left beyond `kept_mru` is void, what is owed is not."""
+    def enter(self, window: int, live: int, memory: float, *, learns: bool) -> None:
+        """Begin another epoch: what is left is void, what is owed is not."""
         passed = window - self.window
         if passed < 1:
             passed = 1  # The store's clock went back.
@@ -87,8 +87,8 @@ class LeaseAccount:
         if learns and not self.local:
             self._learn_share(live, memory)
         self.window = window
-        if self.level_mru > kept_mru:
-            self.level_mru = kept_mru
+        if self.level_mru > 0:
+            self.level_mru = 0
         self.granted_mru = self.lent_mru = self.demand_mru = self.dry_mru = 0
         self.left_mru = -1
         self.local = False
@@ -123,11 +123,11 @@ class LeaseAccount:
         self.granted_mru += more
         return more
 
-    def pay(self, epochs: int, live: int, kept_mru: int) -> None:
-        """Add what epochs without a request would have brought: it pays debt, the rest is kept."""
-        if self.level_mru < kept_mru:
+    def pay(self, epochs: int, live: int) -> None:
+        """Pay debt from what epochs without a request would have brought."""
+        if self.level_mru < 0:
             level = self.level_mru + epochs * self.part_mru(live)
-            self.level_mru = level if level < kept_mru else kept_mru
+            self.level_mru = level if level < 0 else 0
 
     def idle(self) -> bool:
         """Return whether it may be forgotten: no demand, no debt, no request."""

@@ -6,18 +6,17 @@ without speaking to each other. `form` says what an epoch brings to this dispatc
 
     leases    blocks of the quota, taken from the store in advance and by this dispatcher's own
               demand; the default
-    shares    quota * the caller's share here, as `share` sets it; an even part until then
     live      quota / live dispatchers, whatever the demand; the form of Mussel
 
 Equal parts admit less than the quota wherever demand is uneven: a caller that comes through two of
-ten dispatchers gets a fifth. Shares are computed elsewhere, from the demand at each dispatcher.
+ten dispatchers gets a fifth.
 
 A leased block is debited in the store before a unit of it is spent, and dies with its epoch, so all
 dispatchers together never spend more than the quota; one that is killed loses a block, for as long
-as an epoch. Nothing here speaks to a store: a keeper (`apps/kv/shares.py`) takes `block_requests`
-to it and brings back what to `credit`. A block is what is spent in a tenth of an epoch (`blocks`),
-twice that if it was spent in half the time, and never more than can be spent before the epoch ends;
-at half of it the next is requested.
+as an epoch. Nothing here speaks to a store: a task (`apps/kv/quota_leases.py`) takes
+`block_requests` to it and brings back what to `credit`. A block is what is spent in a tenth of an
+epoch (`blocks`), twice that if it was spent in half the time, and never more than can be spent
+before the epoch ends; at half of it the next is requested.
 
 *Without the store* (`detach_store`) each epoch brings share * quota, the share being what was
 obtained lately (`lease_account.py`). A caller whose block is late gets its share in advance
@@ -30,8 +29,7 @@ comes into it is the same.
 
 What costs more than the quota is admitted when that much is here, and owes the rest, up to
 `debt_epochs` of quota. What was spent beyond the prediction is owed likewise. Debt outlives the
-epoch and is paid first; it is the only way to pass the quota, and is had back from the next. In the
-forms `shares` and `live` up to `kept_epochs` of quota are kept unspent.
+epoch and is paid first; it is the only way to pass the quota, and is had back from the next.
 
 It has two faces. `RequestUnits` charges it as a `Budget`, at a price and settled afterwards. As a
 policy of its own, `admit` charges `request.cost_ru` and gives it back if the request is unwound.
@@ -55,18 +53,16 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.quota.budgets import CHARGED
-from sluicegate.policies.quota.lease_account import EVEN, LeaseAccount
+from sluicegate.policies.quota.lease_account import LeaseAccount
 from sluicegate.policies.settings import within
 
 LEASES: Final = "leases"
-SHARES: Final = "shares"
 LIVE: Final = "live"
-FORMS: Final = (LEASES, SHARES, LIVE)
+FORMS: Final = (LEASES, LIVE)
 RU_MAX: Final = 1 << 40
 CALLERS_MAX: Final = 1 << 24
 NAMED_MAX: Final = 1_000_000  # as many as rules may name
 LIVE_MAX: Final = 1 << 20
-SHARE_ONE: Final = 1_000_000
 RETURN_EPOCHS: Final = 2
 OTHERS: Final = "~others"  # whose account those beyond `callers_max` share
 NO_QUOTAS: Final[Mapping[str, int]] = {}
@@ -81,7 +77,6 @@ class LeasedBudgetSettings:
     quota_ru: int = 1_000  # of whoever is not named
     quotas_ru: Mapping[str, int] = field(default_factory=lambda: NO_QUOTAS)
     epoch_us: int = 1_000_000
-    kept_epochs: int = 1  # more than one only where no block is leased
     debt_epochs: int = 1
     live: int = 1
     callers_max: int = 100_000  # 34 MB
@@ -94,7 +89,6 @@ class LeasedBudgetSettings:
         within("budget.callers_max", self.callers_max, 1, CALLERS_MAX)
         _check_quotas(self.quota_ru, self.quotas_ru)
         within("budget.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
-        within("budget.kept_epochs", self.kept_epochs, 1, 1 if self.form == LEASES else 1_000)
         within("budget.debt_epochs", self.debt_epochs, 0, 1_000)
         within("budget.live", self.live, 1, LIVE_MAX)
         within("budget.blocks", self.blocks, 1, 1_000)
@@ -133,7 +127,7 @@ class LeasedBudgetStats(NamedTuple):
     refused: int
     charged_mru: int
     granted_mru: int  # by the store
-    filled_mru: int  # by shares
+    filled_mru: int  # without the store
     lapsed_mru: int  # granted, and void when it came
     shared: int  # charges to the one account of those beyond callers_max
 
@@ -279,7 +273,7 @@ class LeasedBudget:
                 level = deepest if before > deepest else before
                 left = mru - (before - level)
         else:
-            full = account.granted_mru + self._kept_mru(account)
+            full = account.granted_mru
             if level > full:
                 level = full if before < full else before
         account.level_mru = level
@@ -430,19 +424,6 @@ class LeasedBudget:
         within("budget.live", live, 1, LIVE_MAX)
         self._live = live
 
-    def share(self, caller: str, millionths: int | None, now_us: int) -> bool:
-        """Set the part of this caller's quota that is spent here, from the next epoch on.
-
-        None is an even part. Return False if the form has no shares, or the caller no account.
-        """
-        if millionths is not None:
-            within("budget.share", millionths, 0, SHARE_ONE)
-        account = self._account(caller, now_us)
-        if self.settings.form == LIVE or account is self._others:
-            return False
-        account.share = EVEN if millionths is None else millionths / SHARE_ONE
-        return True
-
     def set_quotas(self, quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
         """Set the quotas, from the next block or epoch on."""
         _check_quotas(quota_ru, quotas_ru)
@@ -456,14 +437,6 @@ class LeasedBudget:
         """Return what this caller may spend an epoch, over all dispatchers."""
         named = self._quotas_ru.get(caller)
         return self._quota_mru if named is None else named * MILLI
-
-    def standings(self, count_max: int, now_us: int) -> list[BudgetStanding]:
-        """Return the accounts with the largest demand, the largest first."""
-        self._advance(now_us)
-        for account in self._accounts.values():
-            self._enter(account)
-        by_demand = sorted(self._accounts.values(), key=_demand_of, reverse=True)
-        return [self._standing(account) for account in by_demand[:count_max]]
 
     def standing(self, caller: str, now_us: int) -> BudgetStanding:
         """Return the state of one account."""
@@ -524,22 +497,11 @@ class LeasedBudget:
         if account.window != self._window:
             learns = self._leases and not self._alone and account.window > self._returned
             passed = self._window - account.window
-            account.enter(
-                self._window,
-                self._live,
-                self.settings.memory,
-                self._kept_mru(account),
-                learns=learns,
-            )
+            account.enter(self._window, self._live, self.settings.memory, learns=learns)
             if passed > 1 and (self._alone or not self._leases):
-                account.pay(passed - 1, self._live, self._kept_mru(account))
+                account.pay(passed - 1, self._live)
         if (self._alone or not self._leases) and not account.local:
             self._filled_mru += account.fill(self._live)
-
-    def _kept_mru(self, account: LeaseAccount) -> int:
-        """Return what may be left of earlier epochs."""
-        more = self.settings.kept_epochs - 1
-        return more * account.part_mru(self._live) if more else 0
 
     def _request(self, account: LeaseAccount, mru: int) -> bool:
         """Have the keeper ask for this one; False if the store has not so much in this epoch."""
@@ -574,7 +536,6 @@ class LeasedBudget:
             self._shared += 1
             return self._others
         account = LeaseAccount(caller, self.quota_mru(caller), self._window)
-        account.level_mru = self._kept_mru(account)
         self._accounts[caller] = account
         return account
 
@@ -583,10 +544,6 @@ class LeasedBudget:
         return Verdict(
             False, level if level > 0 else 0, retry_us, max(self._edge_late_us - now_us, 0)
         )
-
-
-def _demand_of(account: LeaseAccount) -> int:
-    return max(account.pace_mru, account.demand_mru)
 
 
 def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sluicegate.apps.kv.members import StaticMembers
-from sluicegate.apps.kv.shares import Shares, SharesSettings
+from sluicegate.apps.kv.quota_leases import QuotaLeases, QuotaLeasesSettings
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.quota.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
@@ -65,7 +65,7 @@ def test_nobody_is_refused_at_an_epochs_edge_while_there_is_quota() -> None:
         await pause_us(8 * EPOCH_US)
         for one in fleet:
             assert one.refused.total() == 0
-            assert one.shares.stats().waited_in_vain == 0
+            assert one.leases.stats().waited_in_vain == 0
             await one.kill()
 
     run(story)
@@ -95,10 +95,10 @@ def test_caller_below_quota_is_not_refused_while_store_pauses() -> None:
             one.start()
             one.offer("critical", 67, seed=place)
         await pause_us(20 * EPOCH_US)
-        assert sum(one.shares.stats().lent for one in fleet) > 0
+        assert sum(one.leases.stats().lent for one in fleet) > 0
         for one in fleet:
             assert one.refused.total() == 0
-            assert not one.shares.stats().alone
+            assert not one.leases.stats().alone
             await one.kill()
 
     run(story)
@@ -131,8 +131,8 @@ def test_all_callers_of_a_turn_are_asked_for_together() -> None:
         asks = [one.ask(f"caller {n}", RU) for n in range(200)]
         await pause_us(10)
         assert all(verdict.allowed for verdict in await asyncio.gather(*asks))
-        assert one.shares.stats().rounds <= 2  # and another for the blocks that come next
-        assert one.shares.stats().asked == 200 * one.shares.stats().rounds
+        assert one.leases.stats().rounds <= 2  # and another for the blocks that come next
+        assert one.leases.stats().asked == 200 * one.leases.stats().rounds
         for each in fleet:
             await each.kill()
 
@@ -148,10 +148,10 @@ def test_the_last_share_is_kept_for_ten_minutes_without_the_store() -> None:
         await pause_us(20 * EPOCH_US)
         store.down = True
         await pause_us(600 * EPOCH_US)
-        assert all(one.shares.stats().alone for one in fleet)
+        assert all(one.leases.stats().alone for one in fleet)
         store.down = False
         await pause_us(20 * EPOCH_US)
-        assert not any(one.shares.stats().alone for one in fleet)
+        assert not any(one.leases.stats().alone for one in fleet)
         for one in fleet:
             await one.kill()
         return [admitted(fleet, "big", epoch) for epoch in range(640)]
@@ -172,9 +172,9 @@ def test_silent_store_delays_request_by_bounded_wait_then_lends() -> None:
         begun_us = loop.now_us()
         verdict = await one.ask("big", RU)
         assert verdict.allowed  # by its share
-        assert loop.now_us() - begun_us <= 2 * SharesSettings().wait_us
-        assert (one.shares.stats().waited_in_vain, one.shares.stats().lent) == (1, 1)
-        await pause_us(SharesSettings().ask_timeout_us)
+        assert loop.now_us() - begun_us <= 2 * QuotaLeasesSettings().wait_us
+        assert (one.leases.stats().waited_in_vain, one.leases.stats().lent) == (1, 1)
+        await pause_us(QuotaLeasesSettings().ask_timeout_us)
         assert (await one.ask("big", RU)).allowed
         for each in fleet:
             await each.kill()
@@ -184,10 +184,12 @@ def test_silent_store_delays_request_by_bounded_wait_then_lends() -> None:
 
 def test_without_a_keeper_nobody_waits() -> None:
     clock = HandClock()
-    shares = Shares(LeasedBudget(LeasedBudgetSettings()), clock, store=MemoryStore(clock.now_us))
-    assert shares.before("a", clock.now_us()) is None
-    shares.budget.charge("a", RU, clock.now_us())
-    assert shares.more("a") is None
+    leases = QuotaLeases(
+        LeasedBudget(LeasedBudgetSettings()), clock, store=MemoryStore(clock.now_us)
+    )
+    assert leases.before("a", clock.now_us()) is None
+    leases.budget.charge("a", RU, clock.now_us())
+    assert leases.more("a") is None
 
 
 def test_who_waits_too_many_is_not_waited_for() -> None:
@@ -196,14 +198,14 @@ def test_who_waits_too_many_is_not_waited_for() -> None:
             loop,
             FarStore(loop.now_us),
             LeasedBudgetSettings(),
-            keeper=SharesSettings(waiters_max=1),
+            keeper=QuotaLeasesSettings(waiters_max=1),
         )
         one.start()
         await pause_us(1)
-        assert one.shares.before("a", loop.now_us()) is not None
-        assert one.shares.before("a", loop.now_us()) is None
+        assert one.leases.before("a", loop.now_us()) is not None
+        assert one.leases.before("a", loop.now_us()) is None
         await one.kill()
-        assert one.shares.stats().waiting == 0
+        assert one.leases.stats().waiting == 0
 
     run(story)
 
@@ -225,8 +227,8 @@ def test_a_cancelled_waiter_harms_nobody() -> None:
 def test_a_single_dispatcher_needs_no_store() -> None:
     clock = HandClock()
     budget = LeasedBudget(LeasedBudgetSettings(quota_ru=10))
-    shares = Shares(budget, clock)
-    assert shares.before("a", clock.now_us()) is None
+    leases = QuotaLeases(budget, clock)
+    assert leases.before("a", clock.now_us()) is None
     now_us = clock.now_us()
     assert sum(budget.charge("a", RU, now_us).allowed for _ in range(20)) == 10
     now_us += EPOCH_US
@@ -237,8 +239,8 @@ def test_live_dispatchers_are_those_that_membership_names() -> None:
     async def story() -> None:
         clock = HandClock()
         budget = LeasedBudget(LeasedBudgetSettings(quota_ru=900, form="live"))
-        shares = Shares(budget, clock, members=StaticMembers(3))
-        await shares.turn()
+        leases = QuotaLeases(budget, clock, members=StaticMembers(3))
+        await leases.turn()
         now_us = clock.now_us()
         assert sum(budget.charge("a", RU, now_us).allowed for _ in range(999)) == 300
 
@@ -248,14 +250,14 @@ def test_live_dispatchers_are_those_that_membership_names() -> None:
 @pytest.mark.parametrize(
     ("some", "field"),
     [
-        ({"wait_us": -1}, "shares.wait_us"),
-        ({"ask_timeout_us": 0}, "shares.ask_timeout_us"),
-        ({"probe_us": 0}, "shares.probe_us"),
-        ({"callers_in_ask_max": 0}, "shares.callers_in_ask_max"),
-        ({"waiters_max": 0}, "shares.waiters_max"),
+        ({"wait_us": -1}, "quota_leases.wait_us"),
+        ({"ask_timeout_us": 0}, "quota_leases.ask_timeout_us"),
+        ({"probe_us": 0}, "quota_leases.probe_us"),
+        ({"callers_in_ask_max": 0}, "quota_leases.callers_in_ask_max"),
+        ({"waiters_max": 0}, "quota_leases.waiters_max"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(some: dict[str, int], field: str) -> None:
     with pytest.raises(BadValue) as caught:
-        SharesSettings(**some)
+        QuotaLeasesSettings(**some)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""Shares: the task that supplies a leased budget with blocks from the store.
+"""Quota leases: the task that supplies a leased budget with blocks from the store.
 
 The budget (`policies/quota/leased_budget.py`) decides what to request and what to do with the
 result; this task carries both. All callers that lack units in one tick of the loop share a round;
@@ -20,26 +20,25 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.members import Members, demand_shares
+from sluicegate.apps.kv.members import Members
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, PartialTake, Store
-from sluicegate.policies.quota.leased_budget import SHARES, BlockRequest, LeasedBudget
+from sluicegate.policies.quota.leased_budget import BlockRequest, LeasedBudget
 from sluicegate.policies.settings import within
 
 LIMIT_ID: Final = "ru"
 WATCHED: Final = "leases"  # as the store's watch knows this
 PROBE: Final = "~probe"
-TOLD_MAX: Final = 1_000  # callers whose demand is told to the others
 LIMITS_MAX: Final = 10_000
 # What a store raises when it cannot decide, or in time.
 UNANSWERED: Final = (Unavailable, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharesSettings:
+class QuotaLeasesSettings:
     """How blocks are requested."""
 
     # Of a request, for a round; 0: none waits. A busy store, or a busy machine, takes tens of
@@ -51,14 +50,14 @@ class SharesSettings:
     waiters_max: int = 10_000
 
     def __post_init__(self) -> None:
-        within("shares.wait_us", self.wait_us, 0, 1_000_000)
-        within("shares.ask_timeout_us", self.ask_timeout_us, 1_000, 60_000_000)
-        within("shares.probe_us", self.probe_us, 1_000, 3_600_000_000)
-        within("shares.callers_in_ask_max", self.callers_in_ask_max, 1, 100_000)
-        within("shares.waiters_max", self.waiters_max, 1, 1 << 20)
+        within("quota_leases.wait_us", self.wait_us, 0, 1_000_000)
+        within("quota_leases.ask_timeout_us", self.ask_timeout_us, 1_000, 60_000_000)
+        within("quota_leases.probe_us", self.probe_us, 1_000, 3_600_000_000)
+        within("quota_leases.callers_in_ask_max", self.callers_in_ask_max, 1, 100_000)
+        within("quota_leases.waiters_max", self.waiters_max, 1, 1 << 20)
 
 
-class SharesStats(NamedTuple):
+class QuotaLeasesStats(NamedTuple):
     """Levels now, counts since the beginning."""
 
     alone: bool
@@ -72,7 +71,7 @@ class SharesStats(NamedTuple):
 
 
 @final
-class Shares:
+class QuotaLeases:
     """Keeps one budget supplied, in one event loop."""
 
     __slots__ = (
@@ -106,10 +105,10 @@ class Shares:
         *,
         store: Store | None = None,
         members: Members | None = None,
-        settings: SharesSettings | None = None,
+        settings: QuotaLeasesSettings | None = None,
     ) -> None:
         self.budget = budget
-        self.settings = settings or SharesSettings()
+        self.settings = settings or QuotaLeasesSettings()
         self.watch: StoreWatch | None = None  # who hears whether the store answers
         self._clock = clock
         self._store = store
@@ -163,7 +162,7 @@ class Shares:
         """Run one round: requests of an epoch's edge, then demand. Return the pause after it."""
         now_us = self._clock.now_us()
         if now_us >= self._edge_us:
-            self._follow_members(now_us)
+            self._follow_members()
             self._edge_us = self.budget.renew(now_us)
         if self._store is not None:
             if self._alone:
@@ -182,9 +181,9 @@ class Shares:
         if self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def stats(self) -> SharesStats:
+    def stats(self) -> QuotaLeasesStats:
         """What it looks like now."""
-        return SharesStats(
+        return QuotaLeasesStats(
             self._alone,
             self._waiting,
             self._rounds,
@@ -296,16 +295,9 @@ class Shares:
             entry = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
         return entry
 
-    def _follow_members(self, now_us: int) -> None:
-        members = self._members
-        if members is None:
-            return
-        self.budget.set_live(max(members.live(), 1))
-        if self.budget.settings.form == SHARES:
-            standings = self.budget.standings(TOLD_MAX, now_us)
-            members.tell({it.caller: it.demand_mru for it in standings if it.demand_mru > 0})
-            for caller, millionths in demand_shares(members, self.budget.quota_mru).items():
-                self.budget.share(caller, millionths, now_us)
+    def _follow_members(self) -> None:
+        if self._members is not None:
+            self.budget.set_live(max(self._members.live(), 1))
 
     def _wait(self, caller: str) -> Awaitable[bool] | None:
         loop, wait_us = self._loop, self.settings.wait_us
