@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from sluicegate.policies.suppression.suppress import SuppressSettings
-from sluicegate.policies.suppression.suppress_master import LADDER, SHARES, SuppressMasterSettings
 from tests.cluster.world import STEP_US, L, Nodes, S
 from tests.prove.seeds import seeds, whole
 
@@ -44,14 +42,8 @@ def above(nodes: Nodes, step: int) -> float:
     return 1.5 * L / STEPS_S
 
 
-def refused(
-    shape: Shape, seconds: int, seed: int, *, moving: bool = False, form: str = LADDER
-) -> int:
-    nodes = Nodes(
-        seed=seed,
-        node=SuppressSettings(shares=form == SHARES),
-        master=SuppressMasterSettings(form=form),
-    )
+def refused(shape: Shape, seconds: int, seed: int, *, moving: bool = False) -> int:
+    nodes = Nodes(seed=seed)
     for step in range(seconds * STEPS_S):
         spread = [nodes.names[step // (3 * STEPS_S) % len(nodes.names)]] if moving else ()
         nodes.run(STEP_US / S, {"a": shape(nodes, step) * STEPS_S}, spread=spread)
@@ -68,13 +60,6 @@ def refused(
 )
 def test_who_conforms_is_never_refused(shape: Shape, moving: bool, seed: int) -> None:
     assert refused(shape, HOUR_S if whole() else SLICE_S, seed, moving=moving) == 0
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("seed", seeds(full=1, part=1))
-def test_nor_where_who_is_over_has_shares(seed: int) -> None:
-    seconds = HOUR_S if whole() else SLICE_S
-    assert refused(poisson, seconds, seed, moving=True, form=SHARES) == 0
 
 
 @pytest.mark.prove

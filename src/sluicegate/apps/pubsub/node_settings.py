@@ -15,7 +15,6 @@ from sluicegate.policies.suppression.suppress import ERROR_DIFFUSION, REJECTIONS
 from sluicegate.policies.suppression.suppress_master import (
     FORMS,
     LADDER,
-    SHARES,
     SuppressMasterSettings,
 )
 from sluicegate.service.common_settings import ADDRESS, AccessSettings
@@ -232,7 +231,6 @@ def suppress_settings(settings: NodeSettings) -> SuppressSettings:
         # A master that dies is replaced before an account is held as if this node were cut off.
         doubt_us=max(4 * report_us, int(settings.gone_s * _US) + 2 * _timeout_us(settings)),
         fuse_ratio=settings.node_ratio,
-        shares=settings.estimate == SHARES,
     )
 
 

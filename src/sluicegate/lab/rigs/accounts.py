@@ -31,9 +31,7 @@ from sluicegate.policies.suppression.suppress import Suppress, SuppressSettings
 from sluicegate.policies.suppression.suppress_master import (
     LINEAR,
     MEAN,
-    SHARES,
     AccountLimit,
-    LimitOf,
     SuppressMaster,
     SuppressMasterSettings,
 )
@@ -277,9 +275,6 @@ SEED_MASTER: Final = SuppressMasterSettings(form=MEAN, valid_us=8_000_000, silen
 # Its first attempt: the same mean, of what was accepted, and a linear profile.
 FIRST_MASTER: Final = replace(SEED_MASTER, form=LINEAR)
 
-SHARES_NODE: Final = SuppressSettings(shares=True)
-SHARES_MASTER: Final = SuppressMasterSettings(form=SHARES)
-
 
 @final
 class SuppressingNode:
@@ -287,14 +282,8 @@ class SuppressingNode:
 
     __slots__ = ("_policy",)
 
-    def __init__(
-        self,
-        name: str,
-        chance: Chance,
-        settings: SuppressSettings | None,
-        limit_of: LimitOf | None = None,
-    ) -> None:
-        self._policy = Suppress(name, 1, chance, settings, limit_of)
+    def __init__(self, name: str, chance: Chance, settings: SuppressSettings | None) -> None:
+        self._policy = Suppress(name, 1, chance, settings)
 
     def admit(self, now_us: int, cost: int = 1) -> bool:
         """Admit one operation, which ends at once."""
@@ -330,19 +319,12 @@ def suppressing(
     node: SuppressSettings | None = None, master: SuppressMasterSettings | None = None
 ) -> AccountScheme:
     """Return the product's scheme; what is not given is as in production."""
-
-    settings = SuppressSettings() if node is None else node
-
-    def limit_for(rig: AccountRig) -> LimitOf | None:
-        """Who goes over to an equal share has to know of what."""
-        return (lambda _: AccountLimit(rig.per_s)) if settings.shares else None
-
     return AccountScheme(
         lambda rig, number, world: SuppressingNode(
-            f"node-{number}", world.chance(f"suppress/{number}"), node, limit_for(rig)
+            f"node-{number}", world.chance(f"suppress/{number}"), node
         ),
         lambda rig, world: _SuppressingMaster(rig.per_s, world.clock.now_us(), master),
-        settings.interval_us,
+        (SuppressSettings() if node is None else node).interval_us,
     )
 
 

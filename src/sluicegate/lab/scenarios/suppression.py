@@ -31,8 +31,6 @@ from sluicegate.lab.rigs.accounts import (
     FIRST_MASTER,
     SEED_MASTER,
     SEED_NODE,
-    SHARES_MASTER,
-    SHARES_NODE,
     AccountRig,
     AccountRun,
     AccountScheme,
@@ -151,7 +149,6 @@ SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
     },
     candidates={
         "ladder": candidate(suppressing()),
-        "shares": candidate(suppressing(SHARES_NODE, SHARES_MASTER)),
         "seed-mean": candidate(suppressing(SEED_NODE, SEED_MASTER)),
         "seed-linear": candidate(suppressing(SEED_NODE, FIRST_MASTER)),
         "two-speed": candidate(two_speed),

@@ -42,10 +42,6 @@ goes over to an equal share if no master ever answers; else an account that it h
 is let in, and counted as `unknown`. A node at which an account has attempted a whole burst since
 the last report reports it early, though not within `early_us`.
 
-With `shares` the masters say of an account that is over what this node may have of it by itself
-(`suppress_shares.py`), and it holds a bucket of that instead of rejecting a fraction. In silence it
-holds the last share, and goes over to an equal one in the same way.
-
 A node may stand still: its process is stopped, or its machine is busy. It notices by its own clock,
 when a report is more than twice as late as planned. What waited for it meanwhile then comes in a
 moment, and would look like a burst of many times the account's rate; so what exceeds the rate that
@@ -85,7 +81,6 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
 from sluicegate.policies.suppression.suppress_master import LimitOf
-from sluicegate.policies.suppression.suppress_shares import ShareBucket
 
 RULE_ID: Final = "suppress"
 ERROR_DIFFUSION: Final = "error-diffusion"
@@ -118,7 +113,6 @@ class SuppressSettings:
     doubt_us: int = 500_000
     decay_us: int = ranged(3_000_000, 0, SPAN_US_MAX)
     fuse_ratio: int = ranged(2, 0, FUSE_RATIO_MAX)  # 0: none
-    shares: bool = False  # the masters' form is `shares`
     idle_us: int = 60_000_000
     accounts_max: int = ranged(10_000, 1, KEYS_MAX)
     report_accounts_max: int = ranged(1_000, 1, KEYS_MAX)
@@ -197,8 +191,6 @@ class _Account:
         "nodes",
         "rate",
         "reported",
-        "share",
-        "share_per_s",
         "term",
         "total",
         "unanswered_us",
@@ -217,8 +209,6 @@ class _Account:
         self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
         self.diffusion = Diffusion(phase)
         self.fuse: TokenBucket | None = None
-        self.share: ShareBucket | None = None
-        self.share_per_s = 0  # as heard
         self.limit_per_s = 0  # 0: never heard of
         self.limit_burst = 0
         self.term = 0
@@ -346,11 +336,7 @@ class Suppress:
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
         applied = account.applied
-        if account.share is not None:
-            if not account.share.take(cost, now_us):
-                self._suppressed += 1
-                return self._refusal(self.settings.retry_after_us)
-        elif (applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost)) or (
+        if (applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost)) or (
             late and not account.lets_late_in(cost)
         ):
             self._suppressed += 1
@@ -383,7 +369,7 @@ class Suppress:
             return False
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
-        return account.applied > 0.0 or account.share is not None
+        return account.applied > 0.0
 
     def watch(self, name: str, now_us: int) -> None:
         """Hear from its master of an account of which nothing is counted here yet."""
@@ -515,15 +501,8 @@ class Suppress:
             elif factor.factor > 0.0:
                 link.changed.setdefault(factor.account, account)
             account.held_per_s = (1.0 - factor.factor) * rate
-            if self.settings.shares and factor.factor > 0.0:
-                if account.share is None:
-                    account.share = ShareBucket(now_us)
-                account.share_per_s = factor.per_s
-                account.share.change(float(factor.per_s), float(factor.burst), now_us)
-            else:
-                account.share = None
-                if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
-                    self._limit(account, factor)
+            if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
+                self._limit(account, factor)
             self._update(account, now_us)
         return news
 
@@ -652,13 +631,8 @@ class Suppress:
             or silence_us <= self.settings.doubt_us
         ):
             account.applied = account.factor
-            if account.share is not None:
-                self._hold(account, account.share, 0, now_us)
             return
         limit_per_s = float(account.limit_per_s)
-        if account.share is not None:
-            self._hold(account, account.share, silence_us, now_us)
-            return
         account.applied = silent_factor(
             min(account.held_per_s, limit_per_s),
             silence_us,
@@ -668,17 +642,6 @@ class Suppress:
             hold_us=account.valid_us,
             decay_us=self.settings.decay_us,
         )
-
-    def _hold(self, account: _Account, share: ShareBucket, silence_us: int, now_us: int) -> None:
-        """The share as it was heard, and after a silence more and more an equal one."""
-        per_s = float(account.share_per_s)
-        decayed_us = silence_us - account.valid_us
-        if decayed_us > 0 and account.limit_per_s > 0:
-            equal = account.limit_per_s / account.nodes
-            decay_us = self.settings.decay_us
-            per_s += (equal - per_s) * (decayed_us / decay_us if decayed_us < decay_us else 1.0)
-        if per_s != share.per_s:
-            share.change(per_s, share.burst, now_us)
 
     def _refusal(self, retry_after_us: int) -> Decision:
         return Decision(False, 0, retry_after_us, retry_after_us, SUPPRESSED, RULE_ID)
@@ -708,6 +671,4 @@ class SuppressPermit:
             account.total = max(account.total - self._cost, account.reported)
             if account.fuse is not None:
                 account.fuse.settle(-self._cost, now_us)
-            if account.share is not None:
-                account.share.give_back(self._cost)
         return True

@@ -53,9 +53,7 @@ The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress l
 would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
 needs some 20 s for what the ladder does in one, and as long to let go. Its first attempt is
 `form="linear"`: the same mean, but of what was admitted, and nothing rejected at L, everything at
-3 L. Under a deluge it swings from all to nothing; it is here to show that. `form="shares"` judges
-by the ladder, and instead of a fraction tells each node its part of (L, B), by what it attempts
-(`suppress_shares.py`).
+3 L. Under a deluge it swings from all to nothing; it is here to show that.
 
 From 0.8 to 10 L on 20 nodes, one of them with a third of it, what was admitted above L until it
 settled, in seconds of L, of which one is the burst (the test's simulation, 20 ms each way):
@@ -104,15 +102,12 @@ from sluicegate.kernels.suppression import (
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
-from sluicegate.policies.suppression.suppress_shares import demand_per_s, new_demand, share_of
 
 RULE_ID: Final = "suppress_master"
 LADDER: Final = "ladder"
 MEAN: Final = "mean"
 LINEAR: Final = "linear"
-SHARES: Final = "shares"
-FORMS: Final = (LADDER, MEAN, LINEAR, SHARES)
-_JUDGED_BY_LADDER: Final = (LADDER, SHARES)
+FORMS: Final = (LADDER, MEAN, LINEAR)
 SIGMAS_MAX: Final = 100.0
 
 # Longest first. Ten slots each: a window spans from nine to ten of them.
@@ -202,14 +197,10 @@ class _Account:
     __slots__ = (
         "burst",
         "decided_us",
-        "demand",
-        "demands",
-        "divided_per_s",
         "excess",
         "excess_unused",
         "excess_us",
         "factor",
-        "gained",
         "held",
         "inherited",
         "inherited_until_us",
@@ -227,15 +218,11 @@ class _Account:
     )
 
     def __init__(self, form: str) -> None:
-        ladder = form in _JUDGED_BY_LADDER
+        ladder = form == LADDER
         self.windows = (
             [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if ladder else []
         )
         self.mean = None if ladder else MovingRate()
-        self.demands: dict[str, SlotRing] = {}  # of each node; in shares alone
-        self.demand = 0.0  # of all, a second
-        self.divided_per_s = 0.0  # of the limit
-        self.gained = 0  # by the last report
         self.last_counts: dict[str, _LastCount] = {}
         self.per_s = 0
         self.burst = 0
@@ -254,13 +241,6 @@ class _Account:
         self.inherited_until_us = 0
         self.warm_until_us = 0  # until when every node's word is inherited
         self.used_us = 0
-
-    def demand_of(self, node: str) -> SlotRing:
-        """Return the ring of its attempts at one node."""
-        demand = self.demands.get(node)
-        if demand is None:
-            demand = self.demands[node] = new_demand()
-        return demand
 
     def add_admitted(self, count: float, now_us: int) -> None:
         """Count what was let in, as far as it is more than the rate."""
@@ -390,10 +370,7 @@ class SuppressMaster:
             if account is None:
                 continue
             self._fold(account, report, count, now_us)
-            factor = self._factor(count.account, account, now_us)
-            if self.settings.form == SHARES and factor.factor > 0.0:
-                factor = self._share(account, report.node, factor, now_us)
-            factors.append(factor)
+            factors.append(self._factor(count.account, account, now_us))
         return self._message(factors)
 
     def broadcast(self, now_us: int) -> FactorMessage:
@@ -427,7 +404,6 @@ class SuppressMaster:
         if self._nodes.pop(name, None) is not None:
             for account in self._accounts.values():
                 account.last_counts.pop(name, None)
-                account.demands.pop(name, None)
 
     def factor(self, name: str, now_us: int) -> float:
         """The fraction of an account to reject, as of at most `decide_us` ago."""
@@ -496,7 +472,6 @@ class SuppressMaster:
     ) -> None:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
-        account.gained = 0
         last = account.last_counts.get(report.node)
         self._inherit(account, report, count, last, now_us)
         gained, before = count.delta, count.factor
@@ -526,7 +501,7 @@ class SuppressMaster:
             # Of an account that is over, the node lets no more in than is within the burst.
             late_in = late * let_in if self.settings.form == LINEAR else 0.0
             self._add_past(account, node, late, late_in, stood_us, now_us)
-        self._add(account, report.node, fresh - late, let_in, now_us)
+        self._add(account, fresh - late, let_in, now_us)
         last.since_us = self._woke_us - self._stood_us if waited else now_us
         last.boot, last.total, last.factor = report.boot, count.total, count.factor
         last.at_us = now_us
@@ -551,11 +526,8 @@ class SuppressMaster:
         elif now_us < account.warm_until_us and (last is None or last.at_us < began_us):
             account.inherited = max(account.inherited, count.factor)
 
-    def _add(self, account: _Account, node: str, count: int, let_in: float, now_us: int) -> None:
+    def _add(self, account: _Account, count: int, let_in: float, now_us: int) -> None:
         """Count what was attempted just now."""
-        account.gained = count
-        if self.settings.form == SHARES:
-            account.demand_of(node).add(count, now_us)
         if self.settings.form == LINEAR:  # of what was admitted
             count = round(count * let_in)
         else:
@@ -574,8 +546,6 @@ class SuppressMaster:
         """Count what was attempted in a span before; its report was lost, or its node stood."""
         if count == 0:
             return
-        if self.settings.form == SHARES:
-            account.demand_of(node).add_over(count, *span_us, now_us)
         if self.settings.form == LINEAR:
             count = round(let_in)
         account.add_past(count, let_in, span_us, account.last_counts[node], now_us)
@@ -615,16 +585,6 @@ class SuppressMaster:
                     account.factor = max(account.factor, account.inherited)
         return AccountFactor(name, account.factor, account.per_s, account.burst)
 
-    def _share(
-        self, account: _Account, node: str, factor: AccountFactor, now_us: int
-    ) -> AccountFactor:
-        """Besides the fraction, what the node may have by itself."""
-        demand = account.demands.get(node)
-        # It is heard now, and the others were half an interval ago: so is this one.
-        own = 0.0 if demand is None else demand_per_s([demand], now_us) - account.gained / 2
-        share = share_of(own, account.demand, account.divided_per_s, account.burst)
-        return AccountFactor(factor.account, factor.factor, share.per_s, share.burst)
-
     def _check(self, name: str, limit: AccountLimit) -> None:
         within(f"suppress_master.limit of {name[:40]}", limit.per_s, 1, WEIGHT_MAX)
         within(f"suppress_master.burst of {name[:40]}", limit.burst, -1, WEIGHT_MAX)
@@ -640,9 +600,6 @@ class SuppressMaster:
             per_s, share = per_s * self._doubted_share, share / self._doubted_share
         if self._minority:
             per_s, burst, share = per_s * share, round(burst * share), 1.0
-        if self.settings.form == SHARES:
-            account.demand = demand_per_s(account.demands.values(), now_us)
-            account.divided_per_s = per_s * share
         if account.mean is not None:
             count, span_us = account.mean.mean(now_us)
             if self.settings.form == LINEAR:
