@@ -79,7 +79,6 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
      "it.owner('user:42')"),
     ("image_fit", "fit_image", "", "fit_image(3000, 2000, 400, 300, 'cover', True)"),
     ("latency_ratio", "LatencyRatio", "it = LatencyRatio()", "it.add(latency(), tick())"),
-    ("leaky_bucket", "LeakyBucket", "it = LeakyBucket(10**6, 10**6)", "it.take(1, tick())"),
     ("lru_ttl", "LruTtl", ("it = LruTtl(1 << 30, ttl_us=1 << 50);"
      "[it.put(k, 1, 100, epoch=0, now_us=tick(), draw=0.5) for k in names[:1000]]"),
      "it.get('key:7', tick(), 0.5)"),

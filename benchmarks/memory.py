@@ -48,10 +48,6 @@ PEERS: dict[str, dict[str, Callable[[], peers.Call]]] = {
         "pyrate-limiter token bucket": lambda: peers.pyrate_by(pyrate_limiter.TokenBucket),
         "hyx token bucket": peers.hyx_per_key,
     },
-    "leaky_bucket": {
-        "throttled-py leaking bucket": lambda: peers.throttled_by("leaking_bucket", KEYS),
-        "aiolimiter": peers.aiolimiter_per_key,
-    },
     "sliding_window": {
         "limits sliding window": lambda: peers.limits_by(
             limits.strategies.SlidingWindowCounterRateLimiter
@@ -105,7 +101,7 @@ def main() -> None:
     for algorithm in ("gcra", "fixed_window"):
         share = size[algorithm] / size[leanest]
         bars.check(share <= 1 / 3, f"{algorithm}: at most 1/3 of {leanest}: {share:.2f}")
-    for algorithm in ("token_bucket", "leaky_bucket", "sliding_window", "sliding_log"):
+    for algorithm in ("token_bucket", "sliding_window", "sliding_log"):
         peer = min(PEERS[algorithm], key=lambda name: size[name])
         share = size[algorithm] / size[peer]
         bars.check(share <= 1 / 2, f"{algorithm}: at most 1/2 of {peer}: {share:.2f}")

@@ -7,7 +7,7 @@ import pytest
 from sluicegate import BadValue, Claim, Limit, Limiter, Rule
 from sluicegate.testing import hand_limiter
 
-buckets = pytest.mark.parametrize("algorithm", ["gcra", "token_bucket", "leaky_bucket"])
+buckets = pytest.mark.parametrize("algorithm", ["gcra", "token_bucket"])
 
 
 @buckets

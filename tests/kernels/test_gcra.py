@@ -31,6 +31,22 @@ class SlowBucket:
         return True
 
 
+class LeakyBucket:
+    """Another oracle: a queue of `burst` that leaves evenly, used as a meter."""
+
+    def __init__(self, count: int, period_us: int, burst: int) -> None:
+        self.interval = Fraction(period_us, count)
+        self.burst = burst
+        self.dry_us = Fraction(0)
+
+    def take(self, cost: int, now_us: int) -> bool:
+        end_us = max(self.dry_us, Fraction(now_us)) + cost * self.interval
+        if end_us - now_us > self.burst * self.interval:
+            return False
+        self.dry_us = end_us
+        return True
+
+
 limits = st.tuples(
     st.integers(1, 10_000_000),  # count: up to ten units a microsecond
     st.sampled_from([1, 1_000, 333_333, SECOND, MINUTE, 86_400 * SECOND]),
@@ -115,12 +131,12 @@ def test_a_negative_cost_is_refused() -> None:
 def test_it_admits_what_the_obvious_bucket_admits(
     limit: tuple[int, int, int], arrivals: list[tuple[int, int]]
 ) -> None:
-    bucket, oracle = Gcra(*limit), SlowBucket(*limit)
+    bucket, oracle, leaky = Gcra(*limit), SlowBucket(*limit), LeakyBucket(*limit)
     now_us = 0
     for gap_us, cost in arrivals:
         now_us += gap_us
         verdict = bucket.take(cost, now_us)
-        assert verdict.allowed == oracle.take(cost, now_us)
+        assert verdict.allowed == oracle.take(cost, now_us) == leaky.take(cost, now_us)
         assert verdict.remaining == oracle.tokens // 1
 
 

@@ -28,7 +28,7 @@ LIMITS = (
     Limit(100, period_us=60_000_000, burst=7),
     Limit(5, period_us=1_000, algorithm=Algorithm.FIXED_WINDOW),
     Limit(50, period_us=60_000_000, cells=6, algorithm=Algorithm.SLIDING_WINDOW),
-    Limit(50, period_us=60_000_000, burst=9, algorithm=Algorithm.LEAKY_BUCKET),
+    Limit(50, period_us=60_000_000, burst=9, algorithm=Algorithm.TOKEN_BUCKET),
     Limit(50, period_us=60_000_000, algorithm=Algorithm.SLIDING_LOG),
 )
 

@@ -22,7 +22,6 @@ MINUTE = 60 * SECOND
 LEASED = [
     Algorithm.GCRA,
     Algorithm.TOKEN_BUCKET,
-    Algorithm.LEAKY_BUCKET,
     Algorithm.FIXED_WINDOW,
     Algorithm.SLIDING_WINDOW,
 ]

@@ -134,18 +134,18 @@ def test_a_fixed_window_of_the_clock_is_one(seed: int, clock: HandClock) -> None
 
 
 @seeds
-@pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket"])
+@pytest.mark.parametrize("algorithm", ["token_bucket", "gcra"])
 def test_a_bucket_is_a_bucket_where_whole_tokens_come_each_second(
     seed: int, algorithm: str, clock: HandClock
 ) -> None:
-    theirs = by_throttled(algorithm.replace("leaky", "leaking"), "1/s burst 8")
+    theirs = by_throttled(algorithm.replace("gcra", "leaking_bucket"), "1/s burst 8")
     alike(theirs, by_sluicegate("1/s burst 8", algorithm, clock), clock, walk(seed, 64, 8))
 
 
-@pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket"])
+@pytest.mark.parametrize("algorithm", ["token_bucket", "gcra"])
 def test_a_bucket_of_theirs_loses_the_halves_of_tokens(algorithm: str, clock: HandClock) -> None:
     each_second, rate = [(64, 1)] * 601, "30/m burst 30"
-    theirs = by_throttled(algorithm.replace("leaky", "leaking"), rate)
+    theirs = by_throttled(algorithm.replace("gcra", "leaking_bucket"), rate)
     ours = by_sluicegate(rate, algorithm, clock)
     assert sum(decisions_of(theirs, clock, each_second)) == 315
     assert sum(decisions_of(ours, clock, each_second)) == 330

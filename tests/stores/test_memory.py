@@ -16,7 +16,6 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.kernels.fixed_window import FixedWindow
 from sluicegate.kernels.gcra import Gcra
-from sluicegate.kernels.leaky_bucket import LeakyBucket
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, SlidingLog, cells_within
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER, Verdict
@@ -39,7 +38,6 @@ def by_default_cells(count: int, period_us: int) -> SlidingCells:
 KERNELS: dict[Algorithm, Callable[[int, int], Bucket]] = {
     Algorithm.GCRA: Gcra,
     Algorithm.TOKEN_BUCKET: TokenBucket,
-    Algorithm.LEAKY_BUCKET: LeakyBucket,
     Algorithm.FIXED_WINDOW: FixedWindow,
     Algorithm.SLIDING_WINDOW: by_default_cells,
     Algorithm.SLIDING_LOG: SlidingLog,

@@ -20,7 +20,6 @@ class Algorithm(Enum):
 
     GCRA = "gcra"
     TOKEN_BUCKET = "token_bucket"
-    LEAKY_BUCKET = "leaky_bucket"
     FIXED_WINDOW = "fixed_window"
     SLIDING_WINDOW = "sliding_window"
     SLIDING_LOG = "sliding_log"
@@ -31,7 +30,7 @@ _PERIOD_REMEDY: Final = (
     "name it, and give microseconds from 1 to 2^53: Limit(5, period_us=60_000_000) is 5 a minute"
 )
 # Windows hold what they hold; only these know a burst apart from the count.
-BURSTING = frozenset({Algorithm.GCRA, Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET})
+BURSTING = frozenset({Algorithm.GCRA, Algorithm.TOKEN_BUCKET})
 
 
 @final

@@ -7,7 +7,7 @@ limit counts:
 
 - *Windows.* A block dies with the window (or cell) it was taken in. Spent there, it counts exactly
   where it was debited.
-- *Buckets* (gcra, token_bucket, leaky_bucket). A block lives for at most D, and the store counts
+- *Buckets* (gcra, token_bucket). A block lives for at most D, and the store counts
   with a burst that is smaller by what flows in during D. What is admitted between two instants was
   debited at most D earlier, so it is at most (burst - rate x D) + rate x (span + D): what the
   bucket itself allows. The price is that share of the burst, a twentieth at most; the rate is kept.

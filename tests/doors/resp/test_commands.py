@@ -415,7 +415,7 @@ def test_every_limit_can_be_said() -> None:
     async def story() -> None:
         client = Client(limits_kept_max=2)
         for rate in (
-            ("gcra", 5, 7, 9, 1), ("token_bucket", 5, 7, 5, 1), ("leaky_bucket", 5, 7, 5, 1),
+            ("gcra", 5, 7, 9, 1), ("token_bucket", 5, 7, 5, 1),
             ("fixed_window", 5, 7, 5, 1), ("sliding_window", 5, 60, 5, 10),
             ("sliding_log", 5, 7, 5, 1),
         ):  # fmt: skip

@@ -22,7 +22,7 @@ from tests.rules.mesh.reference import SECONDS, ReferenceDescriptor
 from tests.rules.mesh.test_reference import STEPS, trees
 from tests.rules.mesh.world import SLUICEGATE, Noted, OpenGate
 
-WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "leaky_bucket", "sliding_log")
+WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "sliding_log")
 
 
 def ours(tree: list[dict[str, Any]], shared_limits: SharedLimits) -> MeshRuleSet:

@@ -296,7 +296,6 @@ HOLDS: dict[str, Callable[[Limit, Spent], bool]] = {
     "fixed_window": fixed_holds,
     "gcra": bucket_holds,
     "token_bucket": bucket_holds,
-    "leaky_bucket": bucket_holds,
 }
 STEPS = st.lists(
     st.tuples(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Protocol
 
 from sluicegate.kernels.fixed_window import FixedWindow
 from sluicegate.kernels.gcra import Gcra
-from sluicegate.kernels.leaky_bucket import LeakyBucket
 from sluicegate.kernels.sliding_window import SlidingCells, SlidingLog, SlidingWindow
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import Verdict
@@ -84,39 +82,6 @@ def token_bucket() -> Drawing:
         f"bucket at second 2 and leaves it at {deepest:.0f}; the 8 units a second that come from "
         "second 3 on are refused until that is paid back. They fit in the refill at a price of "
         "1, and no longer from second 7 to 12, at a price of 2."
-    )
-
-
-def leaky_bucket() -> Drawing:
-    """From when each unit comes to when it leaves."""
-    bucket = LeakyBucket(10, SECOND, depth=5)
-    asks = [100_000 + at * 15_000 for at in range(8)]
-    asks += [1_000_000, 1_040_000, 1_080_000, 1_400_000, 1_800_000, 1_815_000, 1_830_000]
-    sheet = Sheet("Leaky bucket: when units come and when they leave", 130)
-    panel = sheet.panel(
-        "10 units a second leave, 5 fit in",
-        Axis(2.4, "seconds"),
-        Axis(1, "", 0, [(1, "come"), (0, "leave")]),
-    )
-    come: list[Point] = []
-    leave: list[Point] = []
-    refused: list[Point] = []
-    for at in asks:
-        if bucket.take(1, EPOCH + at).allowed:
-            out = (at + bucket.delay_us) / SECOND
-            come.append((at / SECOND, 0.97))
-            leave.append((out, 0.0))
-            panel.line("a", [(at / SECOND, 0.97), (out, 0.0)], thin=True)
-        else:
-            refused.append((at / SECOND, 1.0))
-    panel.dots("a", come)
-    panel.dots("a", leave, f"{len(leave)} admitted")
-    panel.dots("b", refused, f"{len(refused)} refused")
-    least = min(b[0] - a[0] for a, b in pairwise(leave))
-    return sheet.drawing(
-        f"Of {len(asks)} units that come in bursts {len(leave)} are admitted and leave at least "
-        f"{least * 1_000:.0f} ms apart, each at the end of its line; {len(refused)} find the "
-        "bucket of 5 full (10 units a second)."
     )
 
 

@@ -22,7 +22,6 @@ DRAWINGS: Final[dict[str, Draw]] = {
     for draw in (
         limits.gcra,
         limits.token_bucket,
-        limits.leaky_bucket,
         limits.fixed_window,
         limits.sliding_window,
         queues.codel,

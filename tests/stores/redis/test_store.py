@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster, RedisServer
 
 # One of each kind of script: the paced are one, and `test_counting.py` tells them apart.
-KINDS = [one for one in Algorithm if one not in (Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET)]
+KINDS = [one for one in Algorithm if one is not Algorithm.TOKEN_BUCKET]
 every_kind = pytest.mark.parametrize("algorithm", KINDS)
 
 

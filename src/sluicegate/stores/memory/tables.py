@@ -24,11 +24,11 @@ _COUNTS: Final = (("B", 8), ("H", 16), ("I", 32), ("Q", 64))  # a count's code i
 
 @final
 class _PacedTable(KeyTable[int]):
-    """GCRA, the token bucket without debt, and the leaky bucket as a meter.
+    """GCRA and the token bucket without debt.
 
-    State: the one instant, in ticks, that all three keep (the theoretical arrival time; when the
-    bucket is full, or empty, again). They make the same comparison, so one step serves them; the
-    tests hold it against each of the kernels.
+    State: the one instant, in ticks, that both keep (the theoretical arrival time; when the bucket
+    is full again). They make the same comparison, so one step serves them; the tests hold it
+    against both kernels.
     """
 
     __slots__ = ("_interval", "_per_us", "_tolerance")

@@ -118,9 +118,9 @@ class RedisCounter(ABC):
 
 @final
 class PacedCounter(RedisCounter):
-    """GCRA, the token bucket without debt, and the leaky bucket as a meter.
+    """GCRA and the token bucket without debt.
 
-    All three keep one instant and make the same comparison; the tests hold each against its kernel.
+    Both keep one instant and make the same comparison; the tests hold each against its kernel.
     """
 
     __slots__ = ("_charge_max", "_interval", "_per_us", "_tolerance")

@@ -17,7 +17,6 @@ DAY_US: Final = 86_400 * SECOND_US
 
 GCRA: Final = Algorithm.GCRA
 TOKENS: Final = Algorithm.TOKEN_BUCKET
-LEAKY: Final = Algorithm.LEAKY_BUCKET
 FIXED: Final = Algorithm.FIXED_WINDOW
 SLIDING: Final = Algorithm.SLIDING_WINDOW
 LOG: Final = Algorithm.SLIDING_LOG
@@ -30,7 +29,7 @@ LIMITS: Final = (
     Limit(5, period_us=DAY_US),
     Limit(3, period_us=5_000, algorithm=TOKENS),
     Limit(9, period_us=10_000, burst=20, algorithm=TOKENS),
-    Limit(5, period_us=9_999, algorithm=LEAKY),
+    Limit(5, period_us=9_999),
     Limit(1, period_us=4_000, algorithm=FIXED),
     Limit(4, period_us=6_000, algorithm=FIXED),
     Limit(1 << 50, period_us=DAY_US, algorithm=FIXED),

@@ -15,7 +15,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
-from sluicegate.kernels import fixed_window, gcra, leaky_bucket, sliding_window, token_bucket
+from sluicegate.kernels import fixed_window, gcra, sliding_window, token_bucket
 from sluicegate.kernels.pace import Pace, in_us
 from sluicegate.kernels.verdict import NEVER
 
@@ -87,17 +87,6 @@ class Tokens(Paced):
             state, now, cost * interval, self.tolerance, 0
         )
         return full_at, allowed, max(level, 0) // interval, retry, reset
-
-
-class Leaky(Paced):
-    """The leaky bucket as a meter."""
-
-    def decide(self, state: int, now: int, cost: int) -> Stepped:
-        """Return the kernel's step."""
-        drained_at, allowed, _, remaining, retry, reset = leaky_bucket.step(
-            state, now, cost, self.pace.interval, self.tolerance
-        )
-        return drained_at, allowed, remaining, retry, reset
 
 
 class Fixed(Counter):
@@ -173,7 +162,6 @@ class Log(Counter):
 COUNTERS: Final[dict[Algorithm, Callable[[Limit], Counter]]] = {
     Algorithm.GCRA: Paced,
     Algorithm.TOKEN_BUCKET: Tokens,
-    Algorithm.LEAKY_BUCKET: Leaky,
     Algorithm.FIXED_WINDOW: Fixed,
     Algorithm.SLIDING_WINDOW: Cells,
     Algorithm.SLIDING_LOG: Log,
