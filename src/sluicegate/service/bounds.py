@@ -15,6 +15,7 @@ from sluicegate.service.common_settings import AccessSettings, ConnectionSetting
 from sluicegate.wire.h2.settings import H2Settings
 
 _US: Final = 1_000_000
+STREAMS_MAX: Final = 1_000  # calls at a time on one HTTP/2 connection
 
 
 def check_all_public(settings: AccessSettings, addresses: Iterable[Address]) -> None:
@@ -54,7 +55,7 @@ def listener_settings(settings: ConnectionSettings, *, reuse_port: bool) -> List
 def grpc_settings(settings: ConnectionSettings) -> GrpcSettings:
     """Bounds of HTTP/2."""
     return GrpcSettings(
-        h2=H2Settings(streams_max=settings.streams_max, idle_us_max=int(settings.idle_s * _US)),
+        h2=H2Settings(streams_max=STREAMS_MAX, idle_us_max=int(settings.idle_s * _US)),
         message_bytes_max=settings.message_bytes_max,
     )
 

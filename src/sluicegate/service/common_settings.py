@@ -130,9 +130,6 @@ class ConnectionSettings(SettingsBase):
             "proxies whose Forwarded or X-Forwarded-* headers name client, scheme and host", NETWORK
         ),
     ] = ()
-    streams_max: Annotated[
-        int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000), expert=True)
-    ] = 1_000
     message_bytes_max: Annotated[
         int,
         Setting(

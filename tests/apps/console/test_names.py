@@ -114,7 +114,7 @@ def test_a_real_limiter_is_found_by_name_over_tls(tmp_path: Path) -> None:
         ConsoleProcess(
             tmp_path,
             "--services", f"dns+https://localhost:{limiter.port}",
-            "--services-ca", str(tmp_path / "ca.pem"),
+            "--ca", str(tmp_path / "ca.pem"),
             "--every-s", "0.2",
         ) as console,
     ):  # fmt: skip

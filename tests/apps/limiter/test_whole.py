@@ -258,7 +258,7 @@ OPTIONAL_CERTIFICATE = (
         (["--workers", "2"], "processes cannot share memory"),
         (["--store", "mysql://x"], "--store"),
         (["--tls-cert", "x.pem"], "--tls-key"),
-        (["--rls-near-ratio", "0"], "a share above 0"),
+        (["--rls-near-share", "0"], "a share above 0"),
         (["--dlq", "ftp://x"], "files:DIR or kafka://"),
         (["--rules", "/nowhere"], "/nowhere"),
     ],
@@ -286,7 +286,7 @@ def test_two_files_of_one_domain_are_merged_when_that_is_said(tmp_path: Path) ->
         (tmp_path / f"{key}.yaml").write_text(text)
     done = command("limiter", "--listen", "127.0.0.1:0", "--rules", str(tmp_path))
     assert "--rls-merge-domains" in done.stderr
-    flags = ("--rules", str(tmp_path), "--rls-merge-domains", "--rls-near-ratio", "50%")
+    flags = ("--rules", str(tmp_path), "--rls-merge-domains", "--rls-near-share", "50%")
     with LimiterProcess(tmp_path, *flags, "--shed", "off") as limiter:
         for key in ("a", "b"):
             ask = {"domain": "shop", "descriptors": [{"entries": [{"key": key, "value": "x"}]}]}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final, final
 
-from sluicegate.apps.console.fleet import Fleet
+from sluicegate.apps.console.fleet import GONE_S, Fleet
 from sluicegate.apps.console.groups import parse_group_grants
 from sluicegate.apps.console.handler import Board, ConsoleHandler
 from sluicegate.apps.console.live import Live
@@ -34,6 +34,7 @@ from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 
 GLASS_LOOK_S: Final = 1.0
+HISTORY_S: Final = 3_600  # that charts can show
 
 
 @final
@@ -46,16 +47,16 @@ class ConsoleApp(App[ConsoleSettings]):
         super().__init__(settings, worker)
         self.fleet = Fleet(
             [
-                ServiceAddress(url, settings.services_token, settings.services_ca)
+                ServiceAddress(url, settings.services_token, settings.ca)
                 for url in settings.services
             ],
             self.clock,
             every_s=settings.every_s,
             timeout_s=settings.timeout_s,
-            gone_s=settings.gone_s,
+            gone_s=GONE_S,
         )
         self.board = Board(
-            FleetReadings(int(settings.history_s / settings.every_s)),
+            FleetReadings(int(HISTORY_S / settings.every_s)),
             may_change=bool(settings.rulebook) and not settings.read_only,
         )
         self.live = Live(self.board.parts)
@@ -63,7 +64,7 @@ class ConsoleApp(App[ConsoleSettings]):
         self.rulebook = (
             RulebookAccess(
                 settings.rulebook,
-                settings.rulebook_ca,
+                settings.ca,
                 settings.session_s,
                 self.clock,
                 tls=self._tls,
@@ -178,7 +179,7 @@ def _oidc_of(settings: ConsoleSettings, clock: Clock) -> OidcLogins:
             name_claim=settings.oidc_name,
             groups_claim=settings.oidc_groups,
             grants=grants,
-            ca=settings.oidc_ca,
+            ca=settings.ca,
         ),
         clock,
     )

@@ -15,7 +15,7 @@ EXAMPLES: Final = """\
 examples:
   sluicegate console                                      a limiter and a dispatcher of this machine
   sluicegate console --services http://kv-1:7080 --services http://kv-2:7080
-  sluicegate console --services https://kv.internal:7080 --services-ca ca.pem   its token in
+  sluicegate console --services https://kv.internal:7080 --ca ca.pem   its token in
       SLUICEGATE_CONSOLE_SERVICES_TOKEN
   sluicegate console --services dns+https://limiter.internal:7070 ...   one at each address it has
   sluicegate console --rulebook http://127.0.0.1:7075      to change rules, too

@@ -28,6 +28,7 @@ from sluicegate.resilience.hosts.sources import HostSource, dns_source
 ASKED_AT_ONCE: Final = 32
 REST_S_MAX: Final = 8.0
 LOOKUP_S: Final = 5.0
+GONE_S: Final = 600.0  # for which an address that its name has no more is shown as gone
 State = dict[str, Any]
 
 

@@ -97,7 +97,7 @@ class OidcLogins:
         try:
             self._tls = ssl.create_default_context(cafile=settings.ca or None)
         except (OSError, ssl.SSLError) as error:
-            raise BadValue("--oidc-ca", settings.ca, f"it cannot be read: {error}") from None
+            raise BadValue("--ca", settings.ca, f"it cannot be read: {error}") from None
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=self._tls), _NoRedirects()
         )

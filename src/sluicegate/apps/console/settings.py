@@ -55,8 +55,12 @@ class ConsoleSettings(ServiceSettings):
             secret=True,
         ),
     ] = ""
-    services_ca: Annotated[
-        str, Setting("authorities of their certificates, PEM", metavar="FILE")
+    ca: Annotated[
+        str,
+        Setting(
+            "authorities of the certificates of services, rulebook and provider, PEM",
+            metavar="FILE",
+        ),
     ] = ""
     every_s: Annotated[
         float, Setting("seconds between looks at each service", seconds(0.2, 60))
@@ -64,16 +68,6 @@ class ConsoleSettings(ServiceSettings):
     timeout_s: Annotated[
         float, Setting("a service that does not answer for so long is gone", seconds(0.1, 60))
     ] = 2.0
-    gone_s: Annotated[
-        float,
-        Setting(
-            "an address that its name has no more is shown as gone for so long",
-            seconds(1, 86_400),
-        ),
-    ] = 600.0
-    history_s: Annotated[
-        int, Setting("seconds that charts can show", whole(60, 86_400, "SECONDS"))
-    ] = 3_600
     session_s: Annotated[
         int, Setting("seconds after which people log in again", whole(60, 604_800, "SECONDS"))
     ] = 28_800
@@ -112,9 +106,6 @@ class ConsoleSettings(ServiceSettings):
     oidc_name: Annotated[str, Setting("the claim that people are called by", metavar="CLAIM")] = (
         "email"
     )
-    oidc_ca: Annotated[
-        str, Setting("authorities of the provider's certificate, PEM", metavar="FILE")
-    ] = ""
 
     rulebook: Annotated[
         str,
@@ -133,7 +124,6 @@ class ConsoleSettings(ServiceSettings):
             secret=True,
         ),
     ] = ""
-    rulebook_ca: Annotated[str, Setting("authorities of its certificate, PEM", metavar="FILE")] = ""
     read_only: Annotated[bool, Setting("show the rulebook, and change nothing there")] = False
     glass: Annotated[
         str,

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack, suppress
 from typing import Any, Final, TextIO
 
-from sluicegate.apps.console.fleet import Fleet
+from sluicegate.apps.console.fleet import GONE_S, Fleet
 from sluicegate.apps.console.picture import FleetPicture, picture_of
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.settings import NODES_MAX, parse_services_url
@@ -31,7 +31,6 @@ from sluicegate.system import SystemClock
 # Where services listen by themselves.
 AT_DEFAULT: Final = tuple(f"http://127.0.0.1:{port}" for port in (7070, 7080, 7090, 7060))
 TIMEOUT_S: Final = 2.0
-GONE_S: Final = 600.0
 REASONS_SHOWN: Final = 5
 SLOW_SHOWN: Final = 5
 NODES_SHOWN: Final = 12

@@ -28,7 +28,7 @@ from sluicegate.apps.images.report import (
     make_report,
     report_page,
 )
-from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.settings import GALLERY_EVERY_US, WAITERS_MAX, ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.apps.images.takedown import Takedown
 from sluicegate.command_line.page import escape_name
@@ -137,7 +137,7 @@ class ImagesApp(App[ImagesSettings]):
         """Uploads are large, and many may wait for one image."""
         return replace(
             super().http_settings(),
-            requests_max=self.settings.waiters_max,
+            requests_max=WAITERS_MAX,
             bodies_bytes_max=self.settings.uploads_bytes_max,
             answer_timeout_s=self.settings.timeout_s + 5,
             body_timeout_s=self.settings.timeout_s,
@@ -326,12 +326,10 @@ class ImagesApp(App[ImagesSettings]):
         }
 
     async def _gallery(self) -> str:
-        """The page, of what was counted at most `gallery_every_s` ago; or that it is counted."""
+        """The page, of what was counted at most `GALLERY_EVERY_US` ago; or that it is counted."""
         counting = self._counting
         now_us = self.clock.now_us()
-        old = self._report is None or (
-            now_us - self._report_us >= self.settings.gallery_every_s * _US
-        )
+        old = self._report is None or now_us - self._report_us >= GALLERY_EVERY_US
         if counting is None and old:
             counting = self._counting = asyncio.create_task(self._count())
         if counting is not None and self._report is None:

@@ -35,7 +35,13 @@ from sluicegate.apps.images.pipeline import (
     try_in_bulk,
 )
 from sluicegate.apps.images.processors import read_spec
-from sluicegate.apps.images.settings import CLOSED, ImagesSettings
+from sluicegate.apps.images.settings import (
+    CLOSED,
+    PREFETCH_AT_ONCE,
+    PREFETCH_MAX,
+    WAITERS_MAX,
+    ImagesSettings,
+)
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
 from sluicegate.apps.images.takedown import Takedown
 from sluicegate.apps.images.takedown_routes import SCHEMAS as TAKEDOWN_SCHEMAS
@@ -147,7 +153,7 @@ class ImagesHandler(HttpHandler):
         self._takedown = TakedownRoutes(takedown, self._is_named)
         self._closed = settings.closed_to_anonymous
         self.fallbacks = 0
-        self._behind = WorkBehind(settings.waiters_max)
+        self._behind = WorkBehind(WAITERS_MAX)
         self._pipeline = pipeline
         self._clock = clock
         self._gallery = gallery
@@ -230,7 +236,7 @@ class ImagesHandler(HttpHandler):
                 self._show_near,
                 "Originals that look like this one, the nearest first.",
                 {
-                    200: RouteResponse("Those within --near-distance.", "Near"),
+                    200: RouteResponse("Those that look alike.", "Near"),
                     404: RouteResponse("It is not known, or was not compared yet.", "Problem"),
                 },
                 grant=Grant.AUDIT,
@@ -415,8 +421,7 @@ class ImagesHandler(HttpHandler):
 
     def _prefetch(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"images": "images"})
-        most = self.settings.prefetch_max
-        images = list_of(sent.get("images", []), "images", most, "--prefetch-max")
+        images = list_of(sent.get("images", []), "images", PREFETCH_MAX)
         if not images:
             raise BadValue("images", images, "give one at least")
         accept = request.header(ACCEPT).decode("latin-1")
@@ -442,7 +447,7 @@ class ImagesHandler(HttpHandler):
             for one in left:
                 await ended.put(await self._make(one, by))
 
-        count = min(len(wanted), self.settings.prefetch_at_once)
+        count = min(len(wanted), PREFETCH_AT_ONCE)
         tasks = [asyncio.create_task(work()) for _ in range(count)]
         try:
             for done in range(1, len(wanted) + 1):

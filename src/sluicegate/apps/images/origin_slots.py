@@ -5,7 +5,7 @@ deadline, in the order of `policies/admission/gate.py`: a page requests all its 
 
 Bounds: for each host `GateSettings.length_max` and `bytes_max`, where each waiting download counts
 with its URL; the least critical is rejected first. A host has a queue only while it has a download,
-and each download has a request that waits for it (`--waiters-max`).
+and each download has a request that waits for it (`WAITERS_MAX`).
 """
 
 from __future__ import annotations

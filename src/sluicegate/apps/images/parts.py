@@ -12,7 +12,14 @@ from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import ImagePipeline, PipelineSettings
 from sluicegate.apps.images.processors import StartableProcessor
-from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.room import STEP_BYTES
+from sluicegate.apps.images.settings import (
+    HELD_BYTES_MAX,
+    MARKS_BYTES_MAX,
+    QUEUE_MAX,
+    QUOTA_BURST_S,
+    ImagesSettings,
+)
 from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
 from sluicegate.policies.admission.gate import Gate
@@ -38,7 +45,7 @@ class ImageParts:
         )
         self.origin = Origin(_origin_settings(settings), clock)
         self.queue = Gate(
-            GateSettings(name="images", slots=settings.processes, length_max=settings.queue_max),
+            GateSettings(name="images", slots=settings.processes, length_max=QUEUE_MAX),
             resource_of=lambda request: "",
         )
         self.pipeline = ImagePipeline(
@@ -53,12 +60,9 @@ class ImageParts:
                 fresh_max_s=settings.fresh_max_s,
                 stale_s=settings.stale_s,
                 recheck_s=settings.recheck_s,
-                waiters_max=settings.waiters_max,
-                lifetimes=settings.lifetimes(),
                 near=settings.near,
-                near_distance=settings.near_distance,
             ),
-            PixelUnits(QuotaBudgets(settings.quota_ru, settings.quota_burst_s, settings.quotas())),
+            PixelUnits(QuotaBudgets(settings.quota_ru, QUOTA_BURST_S, settings.quotas())),
         )
 
     def collector(self, progress: Progress = no_progress) -> Collector:
@@ -71,7 +75,7 @@ class ImageParts:
             fresh_s=self.settings.fresh_s,
             grace_s=self.settings.collect_grace_s,
             keep_s=self.settings.keep_s,
-            marks_bytes_max=self.settings.collect_bytes_max,
+            marks_bytes_max=MARKS_BYTES_MAX,
             progress=progress,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
@@ -93,8 +97,6 @@ def _origin_settings(settings: ImagesSettings) -> OriginSettings:
         bytes_max=settings.origin_bytes_max,
         timeout_s=settings.origin_timeout_s,
         idle_s=settings.origin_idle_s,
-        redirects_max=settings.origin_redirects_max,
         per_host=settings.origin_per_host,
-        downloads_max=settings.origin_downloads_max,
-        held_bytes_max=settings.origin_held_bytes_max,
+        held_bytes_max=max(HELD_BYTES_MAX, settings.origin_bytes_max + STEP_BYTES),
     )

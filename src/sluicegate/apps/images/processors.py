@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.settings import FRAMES_MAX, ImagesSettings
 from sluicegate.contracts.image import ImageLimits, ImageProcessor
 from sluicegate.contracts.image_spec import ImageSpec, parse_spec
 from sluicegate.policies.images.negotiation import AUTO, negotiate
@@ -43,7 +43,7 @@ def limits_of(settings: ImagesSettings) -> ImageLimits:
     return ImageLimits(
         source_bytes_max=max(settings.origin_bytes_max, settings.message_bytes_max),
         source_pixels_max=settings.pixels_max,
-        source_pages_max=settings.frames_max,
+        source_pages_max=FRAMES_MAX,
         result_side_max=settings.result_side_max,
     )
 

@@ -6,11 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
-from sluicegate.apps.images.failures import FailureLifetimes
-from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import PLACEHOLDER, check_presets
-from sluicegate.kernels.perceptual_hash import DISTANCE_MAX
 from sluicegate.service.common_settings import ADDRESS, NETWORK, PORT_MAX, ServiceSettings
 from sluicegate.service.settings import (
     Setting,
@@ -30,9 +27,17 @@ CLOSED: Final = (
 )
 RU_MAX: Final = 1 << 30
 PROCESSES_MAX: Final = 256
+QUEUE_MAX: Final = 1_000  # images that wait for a worker; beyond, the least critical are rejected
+QUOTA_BURST_S: Final = 10  # seconds of a quota that may be spent at once
+FRAMES_MAX: Final = 1_000  # of an original
+WAITERS_MAX: Final = 20_000  # requests that wait for an answer at a time
+PREFETCH_MAX: Final = 1_000  # images of one prefetch
+PREFETCH_AT_ONCE: Final = 8
+HELD_BYTES_MAX: Final = 256 << 20  # of all running downloads; one original has room in any case
+MARKS_BYTES_MAX: Final = 32 << 20  # memory of a collection
+GALLERY_EVERY_US: Final = 60_000_000
 _DAY_S: Final = 86_400.0
 _YEARS_S: Final = 10 * 366 * _DAY_S
-_LIFETIMES: Final = FailureLifetimes()
 
 
 def _parse_port(text: str, where: str) -> str:
@@ -97,26 +102,15 @@ class OriginFlags(SettingsBase):
     origin_bytes_max: Annotated[
         int, Setting("bytes of an original", whole(1, 1 << 30, "BYTES"))
     ] = 32 << 20
-    origin_held_bytes_max: Annotated[
-        int,
-        Setting(
-            "bytes that downloads under way hold together; beyond, they wait for room",
-            whole(1 << 20, 1 << 40, "BYTES"),
-        ),
-    ] = 256 << 20
     origin_timeout_s: Annotated[
         float, Setting("time for a whole download, redirects included", seconds(0.01, 3_600))
     ] = 20.0
     origin_idle_s: Annotated[
         float, Setting("give up an origin that is silent for so long", seconds(0.01, 600))
     ] = 5.0
-    origin_redirects_max: Annotated[int, Setting("redirects followed", whole(0, 32))] = 4
     origin_per_host: Annotated[
         int, Setting("downloads at a time from one host; others queue", whole(1, 100_000))
     ] = 16
-    origin_downloads_max: Annotated[
-        int, Setting("downloads at a time from all hosts", whole(1, 100_000))
-    ] = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,18 +132,6 @@ class MemoryFlags(SettingsBase):
         float,
         Setting("ask it at most so often for callers who know of a newer version", seconds(0, 600)),
     ] = 1.0
-    failed_content_s: Annotated[
-        float, Setting("remember what is wrong with an image", seconds(0, _YEARS_S))
-    ] = _LIFETIMES.content_s
-    failed_missing_s: Annotated[
-        float, Setting("remember that an origin answers with no image", seconds(0, _YEARS_S))
-    ] = _LIFETIMES.missing_s
-    failed_origin_s: Annotated[
-        float, Setting("remember that an origin does not answer", seconds(0, _DAY_S))
-    ] = _LIFETIMES.origin_s
-    failed_process_s: Annotated[
-        float, Setting("remember that processing was given up", seconds(0, _YEARS_S))
-    ] = _LIFETIMES.process_s
     keep_s: Annotated[
         float,
         Setting("forget a URL not asked for so long; 0 is never", seconds(0, _YEARS_S)),
@@ -161,13 +143,6 @@ class MemoryFlags(SettingsBase):
         float,
         Setting("remove it so long after that; longer than any write", seconds(1, _YEARS_S)),
     ] = 3_600.0
-    collect_bytes_max: Annotated[
-        int,
-        Setting(
-            "memory of a collection; with less than a byte for each content it keeps some longer",
-            whole(1 << 16, 1 << 36, "BYTES"),
-        ),
-    ] = 32 << 20
     hot_bytes: Annotated[
         int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
     ] = 64 << 20
@@ -178,15 +153,6 @@ class MemoryFlags(SettingsBase):
             whole(0, 1 << 40, "BYTES"),
         ),
     ] = 32 << 20
-
-    def lifetimes(self) -> FailureLifetimes:
-        """Those of failures."""
-        return FailureLifetimes(
-            content_s=self.failed_content_s,
-            missing_s=self.failed_missing_s,
-            origin_s=self.failed_origin_s,
-            process_s=self.failed_process_s,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +169,6 @@ class ProcessFlags(SettingsBase):
             one_of("off", "report", "share"),
         ),
     ] = "report"
-    near_distance: Annotated[
-        int, Setting("how many of 64 bits alike ones may differ in", whole(0, DISTANCE_MAX))
-    ] = 4
     process_s: Annotated[
         float, Setting("end a worker that takes longer for one image", seconds(0.01, 600))
     ] = 15.0
@@ -215,12 +178,7 @@ class ProcessFlags(SettingsBase):
     pixels_max: Annotated[
         int, Setting("pixels of an original, of all frames", whole(1, 1 << 40))
     ] = 100_000_000
-    frames_max: Annotated[int, Setting("frames of an original", whole(1, 1 << 20))] = 1_000
     result_side_max: Annotated[int, Setting("longest side of a result", whole(1, 16_383))] = 8_192
-    queue_max: Annotated[
-        int, Setting("images that wait for a worker; beyond, the least critical are refused",
-                     whole(1, 1 << 20))
-    ] = 1_000  # fmt: skip
     quota_ru: Annotated[
         int,
         Setting(
@@ -231,9 +189,6 @@ class ProcessFlags(SettingsBase):
     caller_quota: Annotated[
         tuple[str, ...], Setting("another quota for one caller, as shop:50", QUOTA)
     ] = ()
-    quota_burst_s: Annotated[
-        int, Setting("seconds of a quota that may be spent at once", whole(1, 3_600))
-    ] = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,14 +235,6 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         float,
         Setting("show a page another image if one is not ready after this", seconds(0, 600)),
     ] = 4.0
-    waiters_max: Annotated[
-        int, Setting("requests that wait for an answer at a time", whole(1, 1_000_000))
-    ] = 20_000
-    prefetch_max: Annotated[int, Setting("images of one prefetch", whole(1, 100_000))] = 1_000
-    prefetch_at_once: Annotated[int, Setting("of them at a time", whole(1, 10_000))] = 8
-    gallery_every_s: Annotated[
-        float, Setting("count what is stored at most so often for the gallery", seconds(0, _DAY_S))
-    ] = 60.0
     message_bytes_max: Annotated[int, Setting("bytes of an upload", whole(1, 1 << 30, "BYTES"))] = (
         32 << 20
     )
@@ -303,10 +250,6 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     def check(self) -> None:
         """Raise for a way around the signatures."""
         super().check()
-        least = self.origin_bytes_max + STEP_BYTES
-        if self.origin_held_bytes_max < least:
-            remedy = f"give at least {least:,}: room for one original (--origin-bytes-max)"
-            raise BadValue("--origin-held-bytes-max", self.origin_held_bytes_max, remedy)
         if self.uploads_bytes_max < self.message_bytes_max:
             remedy = f"give at least {self.message_bytes_max:,}: one upload (--message-bytes-max)"
             raise BadValue("--uploads-bytes-max", self.uploads_bytes_max, remedy)

@@ -96,6 +96,7 @@ COMMAND_PART_BYTES: Final = (
 REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
 HOT_SHOWN: Final = 20  # keys on the board
+USAGE_DAYS: Final = 35
 _JITTER: Final = 0.1
 _PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
 _log: Final = logging.getLogger("sluicegate.kv")
@@ -168,9 +169,7 @@ class KvApp(App[KvSettings]):
             captured,
             self.lateness,
         )
-        tables = TableSettings(
-            tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
-        )
+        tables = TableSettings(value_bytes_max=settings.value_bytes_max)
         self.catalogue = Catalogue(self.engine, self.clock, tables)
         self.tables = Tables(self.engine, self.catalogue, self.clock, tables)
         jobs = TableJobs(
@@ -207,7 +206,7 @@ class KvApp(App[KvSettings]):
         )
         self.rollups: Rollups | None = None
         if settings.usage:
-            writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
+            writer = UsageWriter(settings.usage, self.node, days=USAGE_DAYS)
             self.rollups = Rollups(self.usage, writer, self.clock)
         self.rules = RulesSource(self.callers.put_in_force, self.callers.put_fleet)
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)

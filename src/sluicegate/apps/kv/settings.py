@@ -168,7 +168,6 @@ class KvSettings(RulesSettings):
         int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)
     ] = 32 << 20
     # Bounds.
-    tables_max: Annotated[int, Setting("tables", whole(1, 1_000_000), expert=True)] = 10_000
     value_bytes_max: Annotated[
         int, Setting("bytes of a value", whole(1, (16 << 20) - 64, "BYTES"))
     ] = 1 << 20
@@ -185,9 +184,6 @@ class KvSettings(RulesSettings):
     usage: Annotated[
         str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")
     ] = ""
-    usage_days: Annotated[
-        int, Setting("how long --usage is kept", whole(1, 400, "DAYS"), expert=True)
-    ] = 35
     capture: Annotated[
         str,
         Setting("keep what callers ask in this folder, so that quotas can be tried", metavar="DIR"),

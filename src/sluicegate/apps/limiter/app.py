@@ -89,6 +89,8 @@ SERVICES: Final = (
 )
 BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
 SHEDS: Final = "sheds"  # the name of the mark of limiters that shed
+LETTERS_MAX: Final = 10_000  # dead letters in memory until they are written
+CAPTURED_US: Final = 72 * 3_600_000_000  # how long captured requests are kept
 Connects = tuple[Callable[[], Awaitable[None]], ...]
 Shared = tuple[SharedMark, LimiterStoreWatch]
 _log: Final = logging.getLogger("sluicegate.limiter")
@@ -103,9 +105,7 @@ class LimiterApp(App[LimiterSettings]):
     def __init__(self, settings: LimiterSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
         self.service_metrics = ServiceMetrics()
-        self.ring = AuditRing(
-            refusals_max=settings.audit_refusals, admissions_max=settings.audit_admissions
-        )
+        self.ring = AuditRing(refusals_max=settings.audit_refusals)
         self.store_metrics = StoreMetrics(self.clock)
         self.book: ServiceRuleSet | None = None
         self.books: FleetBooks | None = None
@@ -386,7 +386,7 @@ def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | 
         open_log(url),
         node=f"{socket.gethostname()}-{worker.number}",
         clock=SystemClock(),
-        buffer_max=settings.dlq_buffer,
+        buffer_max=LETTERS_MAX,
     )
 
 
@@ -395,12 +395,9 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
         return None
     bounds = CaptureSettings(
         folder=settings.capture,
-        key_file=settings.capture_key,
         share=round(settings.capture_share * ALL),
-        plain_values=settings.capture_clear,
-        mesh_keys=settings.capture_mesh_keys,
         retain_bytes=settings.capture_bytes_max,
-        retain_us=settings.capture_hours * 3_600_000_000,
+        retain_us=CAPTURED_US,
     )
     return Capture(bounds, clock=clock)
 
@@ -461,5 +458,5 @@ def _mesh_settings(settings: LimiterSettings) -> MeshSettings:
         metadata=settings.rls_metadata,
         local_cache_max=settings.rls_local_cache,
         stop_when_over=settings.rls_stop_when_over,
-        near_ratio=settings.rls_near_ratio,
+        near_ratio=settings.rls_near_share,
     )

@@ -57,16 +57,9 @@ class LimiterSettings(RulesSettings, RampsSettings):
             metavar="URL",
         ),
     ] = ""
-    dlq_buffer: Annotated[
-        int,
-        Setting("dead letters in memory until they are written", whole(1, 10_000_000), expert=True),
-    ] = 10_000
     audit_refusals: Annotated[
         int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000), expert=True)
     ] = 32_768
-    audit_admissions: Annotated[
-        int, Setting("admissions kept for `sluicegate why`", whole(1, 10_000_000), expert=True)
-    ] = 8_192
     rls_semantics: Annotated[
         str,
         Setting(
@@ -108,7 +101,7 @@ class LimiterSettings(RulesSettings, RampsSettings):
     rls_merge_domains: Annotated[
         bool, Setting("let several of Envoy's files stand for one domain", expert=True)
     ] = False
-    rls_near_ratio: Annotated[
+    rls_near_share: Annotated[
         float,
         Setting("above this share of a limit, hits are counted as near it", SHARE, expert=True),
     ] = 0.8
@@ -119,37 +112,12 @@ class LimiterSettings(RulesSettings, RampsSettings):
             metavar="DIR",
         ),
     ] = ""
-    capture_key: Annotated[
-        str,
-        Setting(
-            "the key of the redaction; else DIR.key beside the folder, made if it is missing",
-            metavar="FILE",
-        ),
-    ] = ""
     capture_share: Annotated[
         float,
         Setting(
             "the share of callers whose requests are kept, all or none of each", SHARE, expert=True
         ),
     ] = 1.0
-    capture_mesh_keys: Annotated[
-        tuple[str, ...],
-        Setting(
-            "keys of Envoy's descriptors that say whose request it is", metavar="KEY", expert=True
-        ),
-    ] = ()
-    capture_clear: Annotated[
-        tuple[str, ...],
-        Setting(
-            "values that need no redaction, as path segments that name no person",
-            metavar="TEXT",
-            expert=True,
-        ),
-    ] = ()
-    capture_hours: Annotated[
-        int,
-        Setting("how long captured requests are kept", whole(1, 24 * 366, "HOURS"), expert=True),
-    ] = 72
     capture_bytes_max: Annotated[
         int,
         Setting("bytes of captures that are kept", whole(1 << 20, 1 << 50, "BYTES"), expert=True),
@@ -165,6 +133,6 @@ class LimiterSettings(RulesSettings, RampsSettings):
         if self.workers > 1 and not self.shared:
             remedy = "processes cannot share memory: give --store redis://..., or --workers 1"
             raise BadValue("--workers", self.workers, remedy)
-        if not self.rls_near_ratio:
-            raise BadValue("--rls-near-ratio", self.rls_near_ratio, "give a share above 0")
+        if not self.rls_near_share:
+            raise BadValue("--rls-near-share", self.rls_near_share, "give a share above 0")
         super().check()

@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
     if not entries:
         sys.stdout.write(
             f"nothing is kept about {arguments.user!r} of the last {arguments.since}: it did not "
-            "ask, or newer decisions took its place (audit_refusals; audit_admissions of a limiter)"
+            "ask, or newer decisions took its place (--audit-refusals)"
             "\n"
         )
     at_us = now_us()

@@ -21,7 +21,7 @@ from sluicegate.apps.pubsub.home_parts import HomeParts
 from sluicegate.apps.pubsub.members import NODE, SETTLE_LOOK_S, SETTLE_S, Membership
 from sluicegate.apps.pubsub.metrics import of_accounts, of_cluster, of_messages, of_sockets
 from sluicegate.apps.pubsub.node_settings import master_settings, peer_settings, suppress_settings
-from sluicegate.apps.pubsub.nodes import Nodes
+from sluicegate.apps.pubsub.nodes import FORWARDS_MAX, Nodes
 from sluicegate.apps.pubsub.presence import GRACE_S, Presence, PresenceBounds
 from sluicegate.apps.pubsub.send_pace import SessionBounds
 from sluicegate.apps.pubsub.service import READ_BYTES, PubSub
@@ -83,7 +83,11 @@ class PubSubApp(App[PubSubSettings]):
             settings.node or NODE, now_us, self.limits.plan_of, usage_settings(settings)
         )
         self.presence = Presence(
-            PresenceBounds(*(getattr(settings, name) for name in PresenceBounds._fields))
+            PresenceBounds(
+                presence_channel_max=settings.presence_channel_max,
+                presence_member_bytes=settings.presence_member_bytes,
+                presence_account_bytes=settings.presence_account_bytes,
+            )
         )
         self.histories = Histories(settings.event_log_parts if settings.event_log else 1)
         self._saver = UsageSaver(settings.history, self.usage.meter, self.histories.positions)
@@ -339,7 +343,8 @@ class PubSubApp(App[PubSubSettings]):
 def usage_settings(settings: PubSubSettings) -> UsageSettings:
     """How what is used up is reported, and where an account is restricted."""
     return UsageSettings(
-        restrict_percent=settings.restrict_percent, interval_us=int(settings.usage_s * _US)
+        restrict_percent=round(settings.restrict_ratio * 100),
+        interval_us=int(settings.usage_s * _US),
     )
 
 
@@ -351,7 +356,6 @@ def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:
         reply_bytes_max=READ_BYTES + 6 * longest + NODE_HEAD_BYTES,
         frames_per_s=settings.received_rate,
         bytes_per_s=settings.received_bytes,
-        unread_bytes_max=settings.unread_bytes_max,
         heartbeat_s=settings.heartbeat_s,
         silence_s_max=4 * settings.heartbeat_s,
     )
@@ -365,6 +369,6 @@ def _node_sockets(settings: PubSubSettings) -> WebSocketSettings:
         message_bytes_max=6 * settings.message_bytes_max + NODE_HEAD_BYTES,
         frames_per_s=1_000_000,
         bytes_per_s=1 << 30,
-        under_way_max=settings.forwards_max,
+        under_way_max=FORWARDS_MAX,
         unread_bytes_max=1 << 20,
     )

@@ -174,21 +174,6 @@ class NodeSettings(AccessSettings):
             whole(0, 1_000),
         ),
     ] = 0
-    forward_s: Annotated[
-        float,
-        Setting("deadline of a publish that another node must accept", seconds(0.05, 60)),
-    ] = 2.0
-    forwards_max: Annotated[
-        int,
-        Setting("publishes that one other node owes an answer; more are refused", whole(1, 10**6)),
-    ] = 1_000
-    feed_bytes: Annotated[
-        int,
-        Setting(
-            "bytes of messages of other nodes that are held for who reads them here",
-            whole(1 << 16, 1 << 36, "BYTES"),
-        ),
-    ] = 16 << 20
 
     def check(self) -> None:
         """Raise for a node without the others, without a name among them, or without a secret."""

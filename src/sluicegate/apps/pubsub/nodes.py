@@ -48,6 +48,9 @@ LOOK_S: Final = 0.1  # between two looks at who is connected
 SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
 BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
 COSTS_MAX: Final = 10_000
+FEED_BYTES: Final = 16 << 20  # messages of other nodes that are held for subscribers of this one
+FORWARD_S: Final = 2.0  # deadline of a publish that another node must accept
+FORWARDS_MAX: Final = 1_000  # publishes that one other node owes an answer
 # For so long a channel's cost is believed: subscribers come and go, and one publish asks again.
 COST_S: Final = 1.0
 ANSWER_BYTES_MAX: Final = 16 << 20  # a page, and a message that JSON writes longer than it came
@@ -115,12 +118,10 @@ class Nodes:
         self.count = 0  # of nodes, this one too
         self._name = settings.node
         self._cluster = cluster
-        self._forward_s = settings.forward_s
-        self._under_way_max = settings.forwards_max
         self._settings = settings
         self._count_parts = parts
         self.costs = ChannelCosts()
-        self._window = FeedWindow(settings.feed_bytes)
+        self._window = FeedWindow(FEED_BYTES)
         self._peers: dict[str, Peer] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -186,7 +187,7 @@ class Nodes:
 
     async def publish(self, home: str, key: ChannelKey, data: object, *, passed: bool) -> int:
         """Have a message accepted at its channel's home, and learn what it cost."""
-        name, timeout_ms = name_of(key), self._forward_s * 1_000
+        name, timeout_ms = name_of(key), FORWARD_S * 1_000
 
         async def publish(client: PubSubClient) -> int:
             position = await client.publish(name, data, timeout_ms=timeout_ms, passed=passed)
@@ -228,7 +229,7 @@ class Nodes:
         peer = self._peers[home]
         if self._away(home, peer):
             self._refuse(HOME_UNAVAILABLE)
-        if peer.under_way >= self._under_way_max:
+        if peer.under_way >= FORWARDS_MAX:
             self._refuse(OVERLOADED)
         peer.under_way += 1
         self.forwarded += 1
@@ -330,7 +331,7 @@ def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
     return PubSubClient(
         f"{scheme}://{endpoint}",
         token=settings.node_token,
-        timeout_ms=settings.forward_s * 1_000,
+        timeout_ms=FORWARD_S * 1_000,
         buffer_max=BUFFER_MAX,
         backoff=_BACKOFF,
         final=(),  # a node that is not known yet, or no more, may be known soon

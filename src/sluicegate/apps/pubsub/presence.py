@@ -41,7 +41,7 @@ PAGE_BYTES_MAX: Final = 1 << 20
 
 
 class PresenceBounds(NamedTuple):
-    """How much may be present; each is the setting of its name."""
+    """How much may be present; those of a channel, a member and an account are settings."""
 
     presence_channel_max: int = 1_000
     presence_max: int = 100_000

@@ -11,12 +11,26 @@ from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.apps.pubsub.presence import PresenceBounds
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import ANY_ORIGIN, LISTEN, ORIGIN, ServiceSettings
-from sluicegate.service.settings import Setting, seconds, whole
+from sluicegate.service.settings import Setting, SettingType, seconds, whole
 from sluicegate.service.token_settings import SignedTokenSettings
 
 PRESENCE: Final = PresenceBounds()
+RATIO_MAX: Final = 1_000
 LISTEN_DEFAULT: Final = "127.0.0.1:7090"
 _DAY_S: Final = 86_400.0
+
+
+def _parse_ratio(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= RATIO_MAX:
+        raise BadValue(where, text, f"give a number from 0.01 to {RATIO_MAX:,}, as 2.5")
+    return value
+
+
+RATIO: Final = SettingType(_parse_ratio, "N", "{:g}".format)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +96,10 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
             whole(0, 720),
         ),
     ] = 10
-    restrict_percent: Annotated[
-        int,
-        Setting(
-            "percent of an hour's or month's messages at which an account is restricted",
-            whole(1, 100_000),
-        ),
-    ] = 250
+    restrict_ratio: Annotated[
+        float,
+        Setting("times an hour's or month's messages at which an account is restricted", RATIO),
+    ] = 2.5
     account_connections: Annotated[
         int, Setting("connections of an account, at all nodes; 0 is no limit", whole(0, 1 << 40))
     ] = 0
@@ -122,9 +133,6 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
     presence_channel_max: Annotated[
         int, Setting("members of a channel at a time", whole(1, 1_000_000))
     ] = PRESENCE.presence_channel_max
-    presence_max: Annotated[
-        int, Setting("members of all channels of a node at a time", whole(1, 10_000_000))
-    ] = PRESENCE.presence_max
     presence_member_bytes: Annotated[
         int, Setting("bytes of the data of one member", whole(4, 1 << 20, "BYTES"))
     ] = PRESENCE.presence_member_bytes
@@ -132,9 +140,6 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
         int,
         Setting("bytes of all members of an account at a node", whole(1 << 12, 1 << 36, "BYTES")),
     ] = PRESENCE.presence_account_bytes
-    presence_bytes: Annotated[
-        int, Setting("bytes of all members at a node", whole(1 << 12, 1 << 36, "BYTES"))
-    ] = PRESENCE.presence_bytes
     received_rate: Annotated[
         int,
         Setting("frames a second of a WebSocket connection; more are read later", whole(1, 10**6)),
@@ -153,12 +158,6 @@ class PubSubSettings(ServiceSettings, NodeSettings, SignedTokenSettings):
         int,
         Setting("bytes a second that one is sent; 0 is no limit", whole(0, 1 << 30, "BYTES")),
     ] = 16 << 20
-    unread_bytes_max: Annotated[
-        int,
-        Setting(
-            "bytes that one may leave unread; then messages wait", whole(1 << 10, 1 << 30, "BYTES")
-        ),
-    ] = 64 << 10
     heartbeat_s: Annotated[
         float, Setting("a subscriber that gets no message gets a sign of life", seconds(0.05, 300))
     ] = 15.0

@@ -99,10 +99,8 @@ def _publishing_settings(settings: RulebookSettings, *, serves: bool) -> Publish
     return PublishingSettings(
         branch=f"refs/heads/{settings.branch}" if settings.branch else "",
         remote=settings.remote,
-        remote_look_us=round(settings.remote_every_s * _US),
         own_approval=settings.own_approval,
         approvals_min=settings.approvals_min,
-        deltas=settings.deltas,
         look_us=round(settings.look_s * _US),
         rollout_valid_us=round(settings.rollout_valid_s * _US) if serves else 0,
         node_gone_us=round(settings.node_gone_s * _US),

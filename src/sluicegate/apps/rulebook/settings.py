@@ -83,9 +83,6 @@ class RulebookSettings(ServiceSettings):
             secret=True,
         ),
     ] = ""
-    remote_every_s: Annotated[float, Setting("between fetches of that", seconds(0.1, 86_400))] = (
-        10.0
-    )
     blobs: Annotated[
         str, Setting("where nodes find the rules: files:DIR, s3://...", metavar="URL")
     ] = "files:blobs"
@@ -146,7 +143,6 @@ class RulebookSettings(ServiceSettings):
         ),
     ] = "sluicegate"
     merge_domains: Annotated[bool, Setting("let several of Envoy's files be of one domain")] = False
-    deltas: Annotated[int, Setting("earlier releases that a delta leads on from", whole(0, 64))] = 2
     listen: Annotated[tuple[str, ...], Setting("where `serve` listens", ADDRESS)] = (
         LISTEN_DEFAULT,
     )
