@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.null_gate import NullGate
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
@@ -28,10 +29,9 @@ from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.query_keys import check_key, mesh_key
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import ALL
 from sluicegate.system import SystemClock, now_us
-from sluicegate.testing.null_gate import NullGate
+from tests.shadow.synthetic import synthetic_traffic
 
 CALLS = 20_000
 ENTITIES = 1_000

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.null_gate import NullGate
 from benchmarks.rounds import build_of, interleaved, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import Descriptor, MeshRequest
@@ -30,7 +31,6 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.problems import Problems
 from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
-from sluicegate.testing.null_gate import NullGate
 
 PATHS = 10
 CALLS = 100_000

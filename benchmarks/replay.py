@@ -27,8 +27,8 @@ from sluicegate.shadow import pair
 from sluicegate.shadow.replay import replay
 from sluicegate.shadow.replay_parts import CalmGate, DecisionLedger, VirtualClock
 from sluicegate.shadow.replay_rules import ReplayRules
-from sluicegate.shadow.synthetic import OPERATIONS, synthetic_traffic
 from sluicegate.shadow.traffic import CapturedTraffic
+from tests.shadow.synthetic import OPERATIONS, synthetic_traffic
 
 A_SECOND = 200_000
 MESH_SHARE = 1_000  # of 10,000 entities

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from benchmarks.null_gate import NullGate
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckRequest, CheckResponse
@@ -35,7 +36,6 @@ from sluicegate.rules.resources.paths import plain_path
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.system import now_us
-from sluicegate.testing.null_gate import NullGate
 
 RULES = 1_000_000
 RULES_A_FILE = 20_000

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
+from benchmarks.null_gate import NullGate
 from benchmarks.resource_rules import FORMS, RULES, RULES_A_FILE, resident
 from benchmarks.rounds import Bars, build_of, interleaved, print_results
 from sluicegate import Limiter
@@ -39,7 +40,6 @@ from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
 from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from sluicegate.system import now_us
-from sluicegate.testing.null_gate import NullGate
 
 SEED = 6
 ASKS = 50_000

@@ -46,38 +46,6 @@ def test_one_short_delay_in_an_interval_ends_the_overload() -> None:
     assert not codel.drop(60 * MS, 203 * MS)
 
 
-def test_held_until_empty_an_overload_ends_only_when_somebody_has_not_waited() -> None:
-    codel = Codel(until_empty=True)
-    codel.drop(6 * MS, 0)
-    codel.drop(60 * MS, 101 * MS)
-    assert codel.overloaded
-    codel.drop(1, 150 * MS)
-    codel.drop(60 * MS, 202 * MS)
-    assert codel.overloaded
-    assert codel.drop(60 * MS, 203 * MS)
-    codel.drop(0, 250 * MS)
-    codel.drop(60 * MS, 303 * MS)
-    assert not codel.overloaded
-
-
-def test_held_until_empty_it_also_ends_when_the_queue_is_said_to_be_empty() -> None:
-    codel = Codel(until_empty=True)
-    codel.drop(6 * MS, 0)
-    codel.drop(60 * MS, 101 * MS)
-    codel.record_empty()
-    codel.drop(60 * MS, 202 * MS)
-    assert not codel.overloaded
-    queue_codel = overloaded_codel()  # folly's own goes by delays alone
-    queue_codel.record_empty()
-
-
-def test_held_until_empty_a_short_delay_still_begins_no_overload() -> None:
-    codel = Codel(until_empty=True)
-    codel.drop(5 * MS, 0)
-    codel.drop(60 * MS, 101 * MS)
-    assert not codel.overloaded
-
-
 def test_a_least_delay_of_exactly_the_target_is_no_overload() -> None:
     codel = Codel()
     codel.drop(5 * MS, 0)
@@ -169,10 +137,9 @@ def test_a_negative_service_time_is_refused() -> None:
 class SlowCodel:
     """The oracle: keeps every delay of the running interval and looks at them all at its end."""
 
-    def __init__(self, target_us: int, interval_us: int, until_empty: bool) -> None:
+    def __init__(self, target_us: int, interval_us: int) -> None:
         self.target_us = target_us
         self.interval_us = interval_us
-        self.until_empty = until_empty
         self.began_us: int | None = None
         self.delays_us: list[int] = []
         self.overloaded = False
@@ -182,8 +149,7 @@ class SlowCodel:
             if self.began_us is not None:
                 waited_since_us = now_us - delay_us
                 stood = waited_since_us <= self.began_us + self.interval_us
-                bound_us = 0 if self.overloaded and self.until_empty else self.target_us
-                self.overloaded = stood and all(d > bound_us for d in self.delays_us)
+                self.overloaded = stood and all(d > self.target_us for d in self.delays_us)
             self.began_us, self.delays_us = now_us, [delay_us]
             return False
         self.delays_us.append(delay_us)
@@ -194,15 +160,14 @@ class SlowCodel:
     st.integers(1, 20),
     st.integers(1, 50),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=80),
-    st.booleans(),
 )
 def test_it_drops_what_the_slow_one_drops(
-    target_us: int, above_us: int, leaving: list[tuple[int, int]], until_empty: bool
+    target_us: int, above_us: int, leaving: list[tuple[int, int]]
 ) -> None:
     interval_us = target_us + above_us
     settings = CodelSettings(target_us=target_us, interval_us=interval_us)
-    codel = Codel(settings, until_empty=until_empty)
-    oracle = SlowCodel(target_us, interval_us, until_empty)
+    codel = Codel(settings)
+    oracle = SlowCodel(target_us, interval_us)
     now_us = 0
     for gap_us, delay_us in leaving:
         now_us += gap_us
@@ -210,17 +175,14 @@ def test_it_drops_what_the_slow_one_drops(
         assert codel.overloaded == oracle.overloaded
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 500), st.integers(-50, 200)), max_size=80),
-    st.sampled_from([0, 5]),
-)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(-50, 200)), max_size=80))
 def test_whatever_the_clock_does_a_unit_within_twice_the_target_is_never_dropped(
-    leaving: list[tuple[int, int]], calm_us: int
+    leaving: list[tuple[int, int]],
 ) -> None:
     delay_us_min, end_us, overloaded = 0, -1, False
     for now_us, delay_us in leaving:
         delay_us_min, end_us, overloaded, dropped = step(
-            delay_us_min, end_us, overloaded, delay_us, now_us, 5, 100, calm_us
+            delay_us_min, end_us, overloaded, delay_us, now_us, 5, 100
         )
         assert not (dropped and delay_us <= 10)
         assert delay_us_min >= 0

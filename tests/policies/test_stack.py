@@ -22,7 +22,7 @@ from sluicegate.contracts.policy import (
     BasePromptPolicy,
     NothingHeld,
 )
-from sluicegate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
+from sluicegate.contracts.reasons import OVERLOADED, QUOTA_SPENT, SHED, Reason
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.admission import gate as admission
 from sluicegate.policies.admission.settings import GateSettings
@@ -112,9 +112,6 @@ class RecordingObserver:
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
-
-    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
-        self.events.append(("waited", delay_us, now_us))
 
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         assert decision.reason is not None
@@ -270,7 +267,6 @@ def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
         clock.advance(ms=10)
         permit.end(Outcome.SUCCESS, clock.now_us())
         assert observer.events == [
-            ("waited", 34 * MS, NOW + 30 * MS),
             ("ended", Outcome.SUCCESS, Measured(10 * MS), NOW + 40 * MS),
         ]
 
@@ -310,19 +306,6 @@ def test_observers_hear_of_refusals_and_not_of_what_was_unwound() -> None:
         gate.refuses = no(QUOTA_SPENT)
         await stack.admit(Request("k"), clock)
         assert observer.events == [("refused", "gate", "quota_spent", NOW)]
-
-    run(story)
-
-
-def test_a_wait_that_ends_in_a_refusal_was_a_wait() -> None:
-    async def story() -> None:
-        clock, observer = HandClock(), RecordingObserver()
-        line = Line(Gate("line"))
-        line.gate.refuses = no(QUEUE_FULL)
-        line.opened.set()
-        stack = Stack(waits("line", line), observers=[observer])
-        await stack.admit(Request("k", arrived_us=NOW + S), clock)
-        assert observer.events == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
 
     run(story)
 

@@ -159,13 +159,6 @@ class EngineHealth(NamedTuple):
 HEALTHY: Final = EngineHealth()
 
 
-class HealthSource(Protocol):
-    """An embedded engine, which can become unusable without a failed request."""
-
-    def health(self) -> EngineHealth:
-        """Return its health."""
-
-
 def health_of(engine: Engine) -> EngineHealth:
     """Return the health of an engine; a remote engine is always `HEALTHY`."""
     health = getattr(engine, "health", None)

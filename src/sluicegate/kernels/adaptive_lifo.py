@@ -201,10 +201,6 @@ class AdaptiveLifo(Generic[T]):
         self._remove(entry, CANCELLED, self._clock(now_us))
         return True
 
-    def stand_after(self, standing_us: int | None) -> None:
-        """Stand after so long from now on; one that stands already does so until it has emptied."""
-        self._standing_us = _NEVER_STANDS if standing_us is None else standing_us
-
     def evict(self, now_us: int, lost: list[QueueEntry[T]]) -> bool:
         """Push out the entry least likely to be served in time; False if there is none."""
         at_us = self.expire(now_us, lost)

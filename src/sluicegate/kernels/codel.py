@@ -37,20 +37,6 @@ where it sheds what a short wait would have served. 32 workers of 100 ms at 0.95
 answer 97% of what is asked with a target of 5 ms, and all of it when fitted. Feed `fit` the time of
 an *unloaded* service: the loaded one would raise its own target; `target_us_max` bounds that harm.
 
-A third change is for whoever asks for it, `until_empty`: an overload is over only when somebody has
-left without having waited. Shedding itself makes short delays: the fewer the workers, the more
-often one is seen by luck, and then nothing is shed for an interval in which the queue grows anew.
-Since only what has waited for twice the target is shed, a verdict that is held too long refuses
-hardly anybody. At twice the load (p99 of the answers, and of how long the refused were left in the
-dark; `policies/queue` in its rig, without deadlines to speak of):
-
-    workers of 10 ms    4                8                32
-    folly's             106 ms   90 ms   95 ms   84 ms    56 ms   11 ms
-    until empty          68 ms   50 ms   54 ms   17 ms    56 ms   11 ms
-
-What it costs is at the capacity itself: of 8 workers' work at load 1.0, 0.927 is answered instead
-of 0.934, of 32 workers' 0.970 instead of 0.972.
-
 A clock that goes back ends no interval and empties no queue: a running interval is cut to its own
 length from there, a standing queue stays standing, and a unit with a negative delay passes and
 tells nothing.
@@ -101,19 +87,16 @@ def step(
     now_us: int,
     target_us: int,
     interval_us: int,
-    calm_us: int,
 ) -> tuple[int, int, bool, bool]:
     """Judge a unit that leaves the queue at `now_us` after `delay_us` in it.
 
-    An overload begins when the least delay was above `target_us`, and ends when it was at most
-    `calm_us`. Returns the new least delay, end of the interval and state of overload, and whether
-    to drop.
+    An overload is an interval whose least delay was above `target_us`. Returns the new least delay,
+    end of the interval and state of overload, and whether to drop.
     """
     if delay_us < 0:
         return delay_us_min, interval_end_us, overloaded, False
     if now_us > interval_end_us:
-        bound_us = calm_us if overloaded else target_us
-        overloaded = delay_us_min > bound_us and now_us - delay_us <= interval_end_us
+        overloaded = delay_us_min > target_us and now_us - delay_us <= interval_end_us
         return delay_us, now_us + interval_us, overloaded, False
     if now_us + interval_us < interval_end_us:
         interval_end_us = now_us + interval_us
@@ -178,16 +161,14 @@ class Codel:
         "_interval_end_us",
         "_overloaded",
         "_target_us_max",
-        "_until_empty",
         "interval_us",
         "target_us",
     )
 
-    def __init__(self, settings: CodelSettings = DEFAULTS, *, until_empty: bool = False) -> None:
+    def __init__(self, settings: CodelSettings = DEFAULTS) -> None:
         self._base_target_us = self.target_us = settings.target_us
         self._base_interval_us = self.interval_us = settings.interval_us
         self._target_us_max = settings.target_us_max
-        self._until_empty = until_empty
         self._delay_us_min = 0
         self._interval_end_us = _NOT_STARTED
         self._overloaded = False
@@ -205,15 +186,6 @@ class Codel:
         self.target_us = min(self._target_us_max, max(base_us, service_us // 2))
         self.interval_us = self._base_interval_us * self.target_us // base_us
 
-    def record_empty(self) -> None:
-        """The queue is empty, though whoever comes now will wait a little: for what is not its own.
-
-        It counts as somebody who has not waited. Where others are served while a queue is empty,
-        its next unit always waits for one of them to end, and none would be seen that does not.
-        """
-        if self._until_empty:
-            self._delay_us_min = 0
-
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether to refuse a unit that leaves the queue now, after `delay_us` in it."""
         self._delay_us_min, self._interval_end_us, self._overloaded, dropped = step(
@@ -224,6 +196,5 @@ class Codel:
             now_us,
             self.target_us,
             self.interval_us,
-            0 if self._until_empty else self.target_us,
         )
         return dropped

@@ -6,9 +6,11 @@ The load is that of Finagle's peak EWMA balancer, with the failure penalty of li
 
     load = max(peak latency, mean age of the calls in flight) * (calls in flight + 1) / weight
 
-The peak latency (see `ewma.py`) rises with a slow answer at once and is forgiven by half every
-half-life. A failure is entered as a latency of `penalty_us`, or of the server's Retry-After: else a
-host that fails fast looks like the best host there is and draws the traffic of the others.
+The peak latency rises with a slow answer at once and is forgiven by half every half-life: the
+highest of what was seen, each halved in that time. Finagle lets a lower value pull it down by the
+gap since the last one, so of two at one instant the second is lost; a maximum has no order. A
+failure is entered as a latency of `penalty_us`, or of the server's Retry-After: else a host that
+fails fast looks like the best host there is and draws the traffic of the others.
 
 What was changed: the age of the calls in flight. A host that hangs answers nothing, so its latency
 stays what it was, or fades, and only the count holds work back; but a call that has been out for a
@@ -49,12 +51,13 @@ from typing import Final, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import check_ranges, ranged, within
-from sluicegate.kernels.ewma import HALF_LIFE_US_MAX, decay_per_us, peak_step
 
 WEIGHT_MAX: Final = 1_000_000.0
 # Loads nearer than a billionth are equal. A peak that fades in many steps differs by rounding from
 # one that fades at once; taken at its word, that can keep a new host unasked for dozens of calls.
 TIE: Final = 1.0 - 1e-9
+HALF_LIFE_US_MAX: Final = 1 << 53
+_LN_2: Final = 0.6931471805599453
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,7 @@ class HostLoad:
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
-        self._decay = decay_per_us(settings.half_life_us)
+        self._decay = _LN_2 / settings.half_life_us
         self._answered = False
         self._peak_us = float(settings.latency_us_start)
         self._at_us = 0
@@ -179,9 +182,11 @@ class HostLoad:
             self._answered = True
             self._peak_us, self._at_us = float(latency_us), now_us
         else:
-            self._peak_us, self._at_us = peak_step(
-                self._peak_us, self._at_us, float(latency_us), now_us, self._decay
-            )
+            peak_us = self._peak_us
+            if now_us > self._at_us:
+                peak_us *= exp((self._at_us - now_us) * self._decay)
+                self._at_us = now_us
+            self._peak_us = max(peak_us, float(latency_us))
 
 
 def pick_two(count: int, draw_first: float, draw_second: float) -> tuple[int, int]:

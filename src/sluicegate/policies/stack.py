@@ -55,14 +55,6 @@ STAGES_MAX: Final = 32
 OBSERVERS_MAX: Final = 16
 
 
-class WaitObserver(Protocol):
-    """Is given waits; it may not raise."""
-
-    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
-        """A stage that waits has let it through, or refused it, so long after it had arrived."""
-        ...
-
-
 class RefusalObserver(Protocol):
     """Is given refusals; it may not raise."""
 
@@ -103,7 +95,7 @@ class _ForeignEndObserver(BaseEndObserver):
         self._record(request, outcome, now_us)
 
 
-StackObserver: TypeAlias = WaitObserver | RefusalObserver | EndObserver
+StackObserver: TypeAlias = RefusalObserver | EndObserver
 
 
 class StageStats(NamedTuple):
@@ -133,17 +125,14 @@ class StackStats(NamedTuple):
 class StackStage:
     """One place in a stack; built by `at_once` or `waits`."""
 
-    __slots__ = ("at_once", "name", "observe", "waiting")
+    __slots__ = ("at_once", "name", "waiting")
 
-    def __init__(
-        self, name: str, policy: Policy | None, waiting: WaitingPolicy | None, observe: bool = True
-    ) -> None:
+    def __init__(self, name: str, policy: Policy | None, waiting: WaitingPolicy | None) -> None:
         if not name:
             raise BadValue("stage.name", name, "give a name; statistics and refusals show it")
         self.name = name
         self.at_once = policy
         self.waiting = waiting
-        self.observe = observe
 
 
 def at_once(name: str, policy: Policy) -> StackStage:
@@ -151,13 +140,9 @@ def at_once(name: str, policy: Policy) -> StackStage:
     return StackStage(name, policy, None)
 
 
-def waits(name: str, policy: WaitingPolicy, *, observe: bool = True) -> StackStage:
-    """A stage that may suspend before it answers.
-
-    With `observe=False` observers get no wait from it: its waiting says nothing about the service,
-    and who has waited counts as arriving then.
-    """
-    return StackStage(name, None, policy, observe)
+def waits(name: str, policy: WaitingPolicy) -> StackStage:
+    """A stage that may suspend before it answers."""
+    return StackStage(name, None, policy)
 
 
 @final
@@ -169,12 +154,10 @@ class _Step:
         "admitted",
         "at_once",
         "name",
-        "observe",
         "own",
         "own_prompt",
         "ready",
         "refused",
-        "reports",
         "unwound",
         "waiting",
     )
@@ -183,8 +166,6 @@ class _Step:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
-        self.observe = stage.observe
-        self.reports = stage.observe and stage.waiting is not None
         # None: the policy cannot tell, so any request may have to wait.
         self.ready: Callable[[Request, int], bool] | None = None
         self.admit_now: Callable[[Request, int], Admission] = _refuse_prompt
@@ -272,7 +253,6 @@ class Stack:
         "_refusal_observers",
         "_refused",
         "_steps",
-        "_wait_observers",
         "_waits",
     )
 
@@ -287,7 +267,6 @@ class Stack:
                 raise BadValue("stage.name", name, "give each stage of a stack its own name")
         self._steps = [_Step(stage) for stage in stages]
         self._waits = [step for step in self._steps if step.waiting is not None]
-        self._wait_observers = _methods_of("record_wait", observers)
         self._refusal_observers = _methods_of("record_refusal", observers)
         self._end_observers: list[BaseEndObserver] = []
         for observer in observers:
@@ -324,8 +303,6 @@ class Stack:
                     admission = own_prompt.admit_now(request, now_us)
                 else:
                     admission = step.admit_now(request, now_us)
-                if step.reports and self._wait_observers:
-                    self._report_wait(request, now_us, now_us)
                 if isinstance(admission, BasePermit):
                     if admission is not NOTHING_HELD:
                         held.append(admission)
@@ -345,7 +322,7 @@ class Stack:
 
     async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
         """Run every stage; what is refused, cancelled or fails on the way holds nothing."""
-        began_us = now_us = clock.now_us()
+        now_us = clock.now_us()
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
         self._entered += 1
@@ -364,11 +341,6 @@ class Stack:
                     assert waiting is not None  # a stage is one or the other
                     admission = await waiting.admit(request, clock)
                     now_us = clock.now_us()
-                    if step.observe:
-                        self._report_wait(request, began_us, now_us)
-                    else:
-                        request.arrived_us += now_us - began_us if request.arrived_us else 0
-                        began_us = now_us
                 if isinstance(admission, BasePermit):
                     if admission is not NOTHING_HELD:
                         held.append(admission)
@@ -437,13 +409,6 @@ class Stack:
         for place in range(passed):
             self._steps[place].unwound += 1
         end_all(held, Outcome.IGNORE, now_us, False)
-
-    def _report_wait(self, request: Request, began_us: int, now_us: int) -> None:
-        since_us = request.arrived_us
-        if not 0 < since_us < began_us:
-            since_us = began_us
-        for record in self._wait_observers:
-            record(request, now_us - since_us, now_us)
 
 
 @final

@@ -24,7 +24,6 @@ from sluicegate.contracts.errors import BadValue
 ROWS_MEDIA_TYPE: Final = "application/x-sluicegate-rows"
 HEADER: Final = b"SGR\x01"
 TTL_US_MAX: Final = (1 << 62) - 1
-ROW_BYTES_LEAST: Final = 1 + 1 + 1 + 8 + 4  # a partition of one byte, and nothing else
 _VERSION_AT: Final = 3
 
 

@@ -34,11 +34,11 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.replay import SingleReplay, replay
 from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.side import Query
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import CapturedTraffic
 from sluicegate.testing import START_US
 from tests.lab.what_if_world import NONE, book, fixed, plan, station, traffic_of
 from tests.shadow.replay.captures import captured, check, limit, mesh, vips
+from tests.shadow.synthetic import synthetic_traffic
 
 DRAWN = Exponential(float(WHOLE_US))
 LIMITED = book("limited", limit("all", 30, 1, per="resource"), callers=vips("user-1", "user-2"))

@@ -138,7 +138,7 @@ def test_several_dispatchers_have_a_part_each() -> None:
     these = tree()
     these.set_live(4)
     assert spend(these, "search", 2_000, 0) == 240
-    these.set_part(PART_ONE // 2)
+    these.set_live(2)
     assert spend(these, "search", 2_000, 1) == 480
 
 

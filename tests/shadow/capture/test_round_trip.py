@@ -12,7 +12,6 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.capture.log import CaptureLog
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.redaction import Vocabulary, token_text
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import UNKNOWN
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import (
@@ -26,6 +25,7 @@ from tests.shadow.capture.world import (
     vocabulary,
     written,
 )
+from tests.shadow.synthetic import synthetic_traffic
 
 
 @settings_of(max_examples=50)

@@ -10,9 +10,9 @@ from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow import traffic
-from sluicegate.shadow.synthetic import BEGIN_US, synthetic_traffic
 from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, UNKNOWN, TrafficBuilder
 from tests.shadow.capture.world import key_of, rows_of
+from tests.shadow.synthetic import BEGIN_US, synthetic_traffic
 
 
 def test_the_same_seed_makes_the_same_capture_and_another_seed_another() -> None:

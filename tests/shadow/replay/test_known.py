@@ -7,7 +7,6 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.analysis import ADDED, CHANGED, REMOVED, Analysis, RefusalCounts, analyse
 from sluicegate.shadow.pair import history_us
 from sluicegate.shadow.replay import replay
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import ADMITTED, REFUSED, UNKNOWN, CapturedTraffic
 from tests.shadow.replay.captures import (
     BEGAN_US,
@@ -21,6 +20,7 @@ from tests.shadow.replay.captures import (
     rules,
     vips,
 )
+from tests.shadow.synthetic import synthetic_traffic
 
 ANN, BOB = critical("ann"), critical("bob")
 NAMED = vips("ann", "bob")

@@ -22,9 +22,9 @@ from sluicegate.shadow.partition import distribute, largest_share
 from sluicegate.shadow.replay import replay
 from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.side import Query
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.workers import parse_mesh_request, plain
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules
+from tests.shadow.synthetic import synthetic_traffic
 
 TENANT = {
     "key": "tenant",
@@ -132,7 +132,7 @@ def test_progress_of_several_processes_ends_at_all() -> None:
 def test_ctrl_c_ends_it_cleanly(workers: int) -> None:
     program = textwrap.dedent(f"""
         import multiprocessing, os, signal
-        from sluicegate.shadow.synthetic import synthetic_traffic
+        from tests.shadow.synthetic import synthetic_traffic
         from sluicegate.shadow.replay import replay
         from tests.shadow.replay.captures import limit, native, rules
 

@@ -24,9 +24,9 @@ from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from sluicegate.shadow.report.page import page_of
 from sluicegate.shadow.report.report import as_json, digest_of, read_report
 from sluicegate.shadow.report.text import text_of
-from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import CapturedTraffic
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
+from tests.shadow.synthetic import synthetic_traffic
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\ud800\"'&\n" + "x" * 500
 TAGS_WITHOUT_END = {"meta", "rect", "circle", "line", "polyline"}

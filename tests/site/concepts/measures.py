@@ -10,7 +10,6 @@ from typing import Final
 
 from sluicegate.kernels.burn_rate import MINUTE_US, BurnWindows, burn
 from sluicegate.kernels.count_min import CountMin, fingerprint
-from sluicegate.kernels.ewma import Ewma, PeakEwma
 from sluicegate.kernels.moving_rate import MovingRate, TwoSpeedRate
 from sluicegate.kernels.p2_quantile import P2Quantile
 from sluicegate.kernels.space_saving import SpaceSaving
@@ -156,38 +155,6 @@ def windowed_quantile() -> Drawing:
         f"than {100 * off:.1f}% from the exact one of the same five seconds (the lines lie on each "
         f"other); it has doubled {up:.1f} s after the slow-down and falls below that {down:.1f} s "
         "after its end."
-    )
-
-
-def ewma() -> Drawing:
-    """A step and one slow call, seen by the mean and by the peak."""
-    chance = Random(14)
-    mean, peak = Ewma(2 * SECOND), PeakEwma(2 * SECOND)
-    lines: tuple[list[Point], list[Point], list[Point]] = ([], [], [])
-    span = 40
-    for number in range(span * 20):
-        now = number * SECOND // 20
-        second = number / 20
-        value = 10 * chance.lognormvariate(0, 0.2) * (2 if second >= 20 else 1)
-        value = 70.0 if second == 8 else value
-        mean.add(value, now)
-        peak.add(value, now)
-        seen = (value, mean.mean() or 0.0, peak.peak(now))
-        for line, each in zip(lines, seen, strict=True):
-            line.append((second, each))
-    sheet = Sheet("EWMA: one slow call, and a step", 200)
-    panel = sheet.panel("latency", Axis(span, "seconds"), Axis(80, "milliseconds"))
-    panel.dots("quiet", [*lines[0][::5], (8.0, 70.0)])
-    panel.line("c", lines[2][::4], "peak")
-    panel.line("a", lines[1][::4], "mean")
-    jump = max(y for x, y in lines[1] if 8 <= x < 9)
-    calm = next(x for x, y in lines[2] if x > 8 and y < 20) - 8
-    late = next(x for x, y in lines[1] if x > 20 and y > 18) - 20
-    return sheet.drawing(
-        f"20 calls a second of 10 ms, one of 70 ms at second 8, and 20 ms from second 20 on; a "
-        f"half-life of 2 s. The one slow call lifts the mean to {jump:.0f} ms and the peak to 70 "
-        f"ms, which is below 20 ms again after {calm:.1f} s; of the step the mean has seen four "
-        f"fifths after {late:.1f} s."
     )
 
 

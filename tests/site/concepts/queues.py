@@ -110,20 +110,15 @@ def _waits_sheet(title: str, name: str, ours: Served, fifo: Served) -> tuple[She
 def codel() -> Drawing:
     """How long who is served has waited, with it and without."""
     fifo = Served(overload(), _fifo())
-    runs: list[Served] = []
-    for until_empty in (False, True):
-        judge = Codel(until_empty=until_empty)
-        judge.fit(WORK_US)
-        runs.append(Served(overload(), _fifo(), drop=judge.drop))
-    sheet, panel = _waits_sheet("CoDel: the wait of who is served", "CoDel", runs[0], fifo)
-    panel.dots("c", runs[1].waits)
-    panel.note(4.9, 190, "until_empty", "c")
+    judge = Codel()
+    judge.fit(WORK_US)
+    ours = Served(overload(), _fifo(), drop=judge.drop)
+    sheet, _ = _waits_sheet("CoDel: the wait of who is served", "CoDel", ours, fifo)
     return sheet.drawing(
         f"{LOAD} In the overload a plain queue lets everybody it serves wait {_wait(fifo):.0f} ms "
         "(the median), so late that hardly any time is left. With CoDel, fitted to 20 ms of "
-        f"work, they wait {_wait(runs[0]):.0f} ms, and up to {_most(runs[0]):.0f} ms each time "
-        f"that it lets go too early; with `until_empty` {_wait(runs[1]):.0f} ms, and "
-        f"{_most(runs[1]):.0f} ms at most."
+        f"work, they wait {_wait(ours):.0f} ms, and up to {_most(ours):.0f} ms each time "
+        "that it lets go too early."
     )
 
 

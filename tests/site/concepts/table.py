@@ -42,7 +42,6 @@ DRAWINGS: Final[dict[str, Draw]] = {
         measures.space_saving,
         measures.burn_rate,
         measures.windowed_quantile,
-        measures.ewma,
         callers.outlier,
         costs.call_plan,
         holds.permits,

@@ -85,7 +85,6 @@ class Collected:
     urls_removed: int = 0
     variants: int = 0
     variants_removed: int = 0
-    looks_removed: int = 0
     contents: int = 0
     condemned: int = 0
     spared: int = 0  # condemned before, and referred to again
@@ -273,7 +272,7 @@ class Collector:
         async for entry in self._entries("looks", LOOKS):
             old = now_us - decode(LookRecord, entry[2]).at_us >= self._grace_us
             if old and entry[0] not in originals:
-                found.looks_removed += await forget_look(self._maps, entry)
+                await forget_look(self._maps, entry)
 
     async def _mark_variants(
         self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int

@@ -104,7 +104,6 @@ class GrpcCounts:
         "backlog_bytes",
         "calls",
         "connections",
-        "deferred",
         "expired",
         "failed",
         "floods",
@@ -116,7 +115,6 @@ class GrpcCounts:
         self.backlog_bytes = 0  # of responses that were not taken, all connections
         self.opened = 0  # ever
         self.calls = 0  # that reached a method
-        self.deferred = 0  # of these, answered later
         self.failed = 0  # ended with a status other than OK
         self.expired = 0  # of these, by their deadline
         self.floods: dict[str, int] = {}  # connections ended, by the bound that was passed
@@ -342,7 +340,6 @@ class GrpcCalls:
             if isinstance(result, bytes):
                 self._reply(stream, result)
             else:
-                self._counts.deferred += 1
                 self.h2.await_result(stream)
                 self._owner.wait(stream, result, _deadline_us(stream, route))
         except Exception as error:

@@ -74,12 +74,11 @@ class BalanceStats(NamedTuple):
 
 @final
 class _Host:
-    __slots__ = ("load", "name", "size", "weight")
+    __slots__ = ("load", "name", "weight")
 
     def __init__(self, name: str, load: HostLoad) -> None:
         self.name = name
         self.load = load
-        self.size = 1.0
         self.weight = 1.0
 
 
@@ -129,15 +128,6 @@ class Balance:
         }
         self._usable = [host for host in self._usable if host.name in self._hosts]
         self._version = -1
-
-    def set_size(self, host: str, size: float) -> None:
-        """Set how much a host can carry beside the others (1 by default)."""
-        entry = self._hosts[host]
-        try:
-            entry.load.set_weight(size * entry.weight)
-        except ValueError as error:
-            raise wrong_setting(RULE_ID, error) from None
-        entry.size = size
 
     def admit(
         self, request: Request, now_us: int, avoid: Collection[str] = _NOTHING_AVOIDED
@@ -202,7 +192,7 @@ class Balance:
         weight = self.outlier.weight(host.name, now_us)
         if weight != host.weight and weight > 0.0:
             host.weight = weight
-            host.load.set_weight(host.size * weight)
+            host.load.set_weight(weight)
 
     def _record_late(self, host: _Host, began_us: int, now_us: int) -> None:
         self._inflight -= 1

@@ -205,11 +205,6 @@ class ResourceGroups:
         """What an epoch may bring, and the debt that it may leave."""
         return self._most(self._leaf(caller)) * (1 + self.settings.debt_epochs)
 
-    def set_part(self, millionths: int) -> None:
-        """Which part of all quotas is this dispatcher's, from the next epoch on."""
-        within("groups.part", millionths, 1, PART_ONE)
-        self._part = millionths
-
     def set_live(self, live: int) -> None:
         """So many dispatchers share the quotas evenly."""
         within("groups.live", live, 1, PART_ONE)
