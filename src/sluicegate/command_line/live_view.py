@@ -1,17 +1,23 @@
-"""Live view: lines that change, in place on a terminal, else one picture after the other."""
+"""Live view: lines that change, in place on a terminal, else one picture after the other.
+
+`watch` is the loop of each `top`: it waits, takes the next picture, and shows it.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from typing import Final, TextIO
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from typing import Final, TextIO, TypeVar
 
 from sluicegate.contracts.errors import BadValue
 
 EVERY_S_MIN: Final = 0.1
 EVERY_S_MAX: Final = 3_600.0
 Show = Callable[[list[str]], None]
+P = TypeVar("P")
 _PLAIN_TERMINALS: Final = frozenset({"", "dumb"})
 
 
@@ -29,6 +35,42 @@ def check_view_flags(arguments: Namespace) -> None:
     """Refuse what cannot be shown."""
     if not EVERY_S_MIN <= arguments.every <= EVERY_S_MAX:
         raise BadValue("--every", arguments.every, "give seconds from 0.1 to 3600")
+
+
+def watch(
+    arguments: Namespace,
+    out: TextIO,
+    pictures: Generator[P | None],
+    lines: Callable[[P], list[str]],
+    line: Callable[[P], str] | None,
+    *,
+    terminal: str | None = None,
+    pause: Callable[[float], object] | None = None,
+) -> int:
+    """Show pictures until interrupted, or once; return 0.
+
+    `pictures` first yields None, when it has looked for the first time: a rate needs two looks.
+    With `line` each picture is one line of text, for programs.
+    """
+    wait = threading.Event().wait if pause is None else pause
+    terminal = os.environ.get("TERM", "") if terminal is None else terminal
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        show = open_view(arguments, out, terminal, stack)
+        stack.enter_context(closing(pictures))
+        next(pictures)
+        while True:
+            wait(arguments.every)
+            picture = next(pictures)
+            if picture is None:
+                continue
+            if line is None:
+                show(lines(picture))
+            else:
+                out.write(line(picture) + "\n")
+                out.flush()
+            if arguments.once:
+                break
+    return 0
 
 
 def open_view(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:

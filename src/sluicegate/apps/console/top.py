@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from argparse import ArgumentParser, Namespace
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator
 from typing import Any, Final, TextIO
 
 from sluicegate.apps.console.fleet import GONE_S, Fleet
 from sluicegate.apps.console.picture import FleetPicture, picture_of
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.settings import NODES_MAX, parse_services_url
-from sluicegate.command_line.live_view import add_view_flags, check_view_flags, open_view
+from sluicegate.command_line.live_view import add_view_flags, check_view_flags, watch
 from sluicegate.command_line.service_client import (
     TOKEN_VARIABLE,
     ServiceAddress,
@@ -70,38 +69,38 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
     if len(urls) > NODES_MAX:
         raise BadValue("--at", len(urls), f"give at most {NODES_MAX:,}")
     addresses = [ServiceAddress(url, token, arguments.ca) for url in urls or AT_DEFAULT]
-    place = sys.stdout if out is None else out
     arguments.plain = arguments.plain or arguments.brief
-    with ExitStack() as stack, suppress(KeyboardInterrupt):
-        show = open_view(arguments, place, os.environ.get("TERM", ""), stack)
-        asyncio.run(_watch(arguments, addresses, show, place, chosen=bool(urls)))
-    return 0
+    line: Callable[[FleetPicture], str] | None = headline if arguments.brief else None
+    if arguments.json:
+        line = _json_line
+    place = sys.stdout if out is None else out
+    pictures = _pictures(arguments, addresses, chosen=bool(urls))
+    return watch(arguments, place, pictures, lines_of, line)
 
 
-async def _watch(
-    arguments: Namespace, addresses: list[ServiceAddress], show: Any, out: TextIO, *, chosen: bool
-) -> None:
+def _pictures(
+    arguments: Namespace, addresses: list[ServiceAddress], *, chosen: bool
+) -> Generator[FleetPicture | None]:
     fleet = Fleet(addresses, SystemClock(), every_s=TIMEOUT_S, timeout_s=TIMEOUT_S, gone_s=GONE_S)
-    try:
-        await fleet.look()
-        while True:
-            await asyncio.sleep(arguments.every)
-            await fleet.look()
-            # Of the places where a service might be, those where there is none are no news.
-            nodes = [node for node in fleet.nodes if chosen or node.now is not None] or fleet.nodes
-            picture = picture_of(nodes, fleet.clock.now_us())
-            if arguments.once and len(picture.silent) == len(picture.nodes):
-                raise Unavailable(f"the service at {picture.nodes[0].url}", picture.nodes[0].error)
-            if arguments.json or arguments.brief:
-                line = json.dumps(as_json(picture)) if arguments.json else headline(picture)
-                out.write(line + "\n")
-                out.flush()
-            else:
-                show(lines_of(picture))
-            if arguments.once:
-                return
-    finally:
-        await fleet.close()
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(fleet.look())
+            yield None
+            while True:
+                runner.run(fleet.look())
+                # Of the places where a service might be, those where there is none are no news.
+                nodes = [one for one in fleet.nodes if chosen or one.now is not None] or fleet.nodes
+                picture = picture_of(nodes, fleet.clock.now_us())
+                if arguments.once and len(picture.silent) == len(picture.nodes):
+                    dead = picture.nodes[0]
+                    raise Unavailable(f"the service at {dead.url}", dead.error)
+                yield picture
+        finally:
+            runner.run(fleet.close())
+
+
+def _json_line(picture: FleetPicture) -> str:
+    return json.dumps(as_json(picture))
 
 
 def as_json(picture: FleetPicture) -> dict[str, Any]:

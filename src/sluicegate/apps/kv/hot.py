@@ -7,7 +7,6 @@ how often the engine was asked, and the size of its last answer.
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
@@ -45,7 +44,7 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
     lines = partial(_lines, k=arguments.k)
     values = partial(_values, k=arguments.k)
     place = sys.stdout if out is None else out
-    return show(arguments, lines, values, place, terminal=os.environ.get("TERM", ""))
+    return show(arguments, lines, values, place)
 
 
 def _lines(picture: dict[str, Any], *, k: int) -> list[str]:

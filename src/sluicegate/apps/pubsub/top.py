@@ -6,18 +6,16 @@ It reads `/v1/state` of each node, and decides and counts nothing.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import Final, TextIO
+from functools import partial
+from typing import Any, Final, TextIO
 
 from sluicegate.apps.pubsub.accounts_view import ROWS_MAX, lines_of
 from sluicegate.command_line.account_rates import NodeSample, picture_of
-from sluicegate.command_line.live_view import add_view_flags, check_view_flags, open_view
+from sluicegate.command_line.live_view import add_view_flags, check_view_flags, watch
 from sluicegate.command_line.service_client import (
     TOKEN_VARIABLE,
     ServiceAddress,
@@ -71,28 +69,22 @@ def run(
         raise BadValue("--rows", arguments.rows, f"give a number from 1 to {ROWS_SHOWN_MAX:,}")
     check_view_flags(arguments)
     sources = _sources(arguments)
-    wait = threading.Event().wait if pause is None else pause
+
+    def pictures() -> Generator[dict[str, Any] | None]:
+        before = read_nodes(sources)
+        yield None
+        while True:
+            after = read_nodes(sources)
+            if arguments.once and all(sample.state is None for sample in after):
+                raise Unavailable(f"the node at {after[0].url}", after[0].error)
+            yield picture_of(before, after)
+            before = after
+
     place = sys.stdout if out is None else out
-    with ExitStack() as stack:
-        show = open_view(arguments, place, os.environ.get("TERM", ""), stack)
-        try:
-            before = read_nodes(sources)
-            while True:
-                wait(arguments.every)
-                after = read_nodes(sources)
-                if arguments.once and all(sample.state is None for sample in after):
-                    raise Unavailable(f"the node at {after[0].url}", after[0].error)
-                picture = picture_of(before, after)
-                if arguments.json:
-                    place.write(json.dumps(picture) + "\n")
-                    place.flush()
-                else:
-                    show(lines_of(picture, rows=arguments.rows))
-                if arguments.once:
-                    return 0
-                before = after
-        except KeyboardInterrupt:
-            return 0
+    lines = partial(lines_of, rows=arguments.rows)
+    return watch(
+        arguments, place, pictures(), lines, json.dumps if arguments.json else None, pause=pause
+    )
 
 
 def _sources(arguments: Namespace) -> list[ServiceAddress]:

@@ -5,7 +5,6 @@ It reads `/v1/state` of each, and decides and counts nothing.
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
@@ -42,7 +41,7 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
         raise BadValue("--rows", arguments.rows, f"give a number from 1 to {ROWS_SHOWN_MAX:,}")
     lines = partial(top_lines, rows=arguments.rows)
     place = sys.stdout if out is None else out
-    return show(arguments, lines, _all, place, terminal=os.environ.get("TERM", ""))
+    return show(arguments, lines, _all, place)
 
 
 def _all(picture: dict[str, Any]) -> Any:

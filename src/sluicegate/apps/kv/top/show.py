@@ -7,17 +7,15 @@ parsed is shown as an error beside the others.
 from __future__ import annotations
 
 import json
-import threading
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TextIO
 
 from sluicegate.apps.kv.address import dispatcher_at
 from sluicegate.apps.kv.board_source import board_sources, read_boards
 from sluicegate.command_line.board_rates import picture
 from sluicegate.command_line.boards import BoardSample
-from sluicegate.command_line.live_view import open_view
+from sluicegate.command_line.live_view import watch
 from sluicegate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]
@@ -31,33 +29,28 @@ def show(
     values: Callable[[dict[str, Any]], Any],
     out: TextIO,
     *,
-    terminal: str = "",
+    terminal: str | None = None,
     pause: Callable[[float], object] | None = None,
 ) -> int:
     """Until it is interrupted, or once; 0 when that went well."""
     sources = board_sources(arguments)
-    wait = threading.Event().wait if pause is None else pause
-    with ExitStack() as stack:
-        put = open_view(arguments, out, terminal, stack)
-        try:
-            before: Sequence[BoardSample] = read_boards(sources)
-            while True:
-                wait(arguments.every)
-                after = _readable(before, read_boards(sources), lines)
-                dead = [sample for sample in after if sample.board is None]
-                if arguments.once and len(dead) == len(after):
-                    raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
-                view = picture(before, after)
-                if arguments.json:
-                    out.write(json.dumps(values(view)) + "\n")
-                    out.flush()
-                else:
-                    put(lines(view))
-                if arguments.once:
-                    return 0
-                before = after
-        except KeyboardInterrupt:
-            return 0
+
+    def pictures() -> Generator[dict[str, Any] | None]:
+        before: Sequence[BoardSample] = read_boards(sources)
+        yield None
+        while True:
+            after = _readable(before, read_boards(sources), lines)
+            dead = [sample for sample in after if sample.board is None]
+            if arguments.once and len(dead) == len(after):
+                raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
+            yield picture(before, after)
+            before = after
+
+    def line(view: dict[str, Any]) -> str:
+        return json.dumps(values(view))
+
+    told = line if arguments.json else None
+    return watch(arguments, out, pictures(), lines, told, terminal=terminal, pause=pause)
 
 
 def _readable(
