@@ -15,6 +15,7 @@ from sluicegate.service.settings import (
     SettingsBase,
     add_flags,
     fields_of,
+    milliseconds,
     one_of,
     read_settings,
     seconds,
@@ -69,6 +70,21 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
     assert chosen.sources["grace_s"] == "variable SG_GRACE_S"
     assert chosen.sources["shed"] == f"file {file}"
     assert chosen.sources["failure"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "grace_s"), [("5", 5.0), ("12ms", 0.012), ("1.5 s", 1.5), ("1m", 60.0), ("1e1", 10.0)]
+)
+def test_a_duration_takes_a_unit(text: str, grace_s: float) -> None:
+    assert gathered("--grace-s", text).settings.grace_s == grace_s
+
+
+@pytest.mark.parametrize("text", ["", "5sm", "m", "5 minutes", "0.5ms", "1.0001s", "61000"])
+def test_whole_milliseconds_refuse_what_they_cannot_hold(text: str) -> None:
+    parse = milliseconds(1, 60_000).parse
+    assert (parse("1.5s", ""), parse("2_000", ""), parse("1m", "")) == (1_500, 2_000, 60_000)
+    with pytest.raises(BadValue, match="give whole milliseconds from 1 to 60,000"):
+        parse(text, "--pause-ms")
 
 
 def test_a_switch_may_be_said_alone() -> None:

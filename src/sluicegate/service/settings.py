@@ -29,6 +29,7 @@ from sluicegate.service.toml_file import read_toml
 FILE_BYTES_MAX: Final = 1_000_000
 EXPERT: Final = "expert"  # the table of a settings file
 EXPERT_TITLE: Final = "expert settings"
+_UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SECRET_SHOWN: Final = "(set, not shown)"
 _FILE: Final = "file "  # before the path of the settings file that is a value's source
 # Kubernetes describes each service of a namespace to its pods by such variables. A service that is
@@ -276,18 +277,37 @@ def whole(least: int, most: int, metavar: str = "N") -> SettingType:
 
 
 def seconds(least: float, most: float) -> SettingType:
-    """Seconds within bounds."""
+    """Seconds within bounds; `12ms`, `1.5s`, `2m`, `1h` and `7d` name their unit."""
 
     def parse(text: str, where: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
+        value = _in_unit(text, 1.0)
         if not least <= value <= most:
             raise BadValue(where, text, f"give seconds from {least:g} to {most:g}")
         return value
 
     return SettingType(parse, "SECONDS", "{:g}".format)
+
+
+def milliseconds(least: int, most: int) -> SettingType:
+    """Whole milliseconds within bounds; `1.5s` names its unit, as for `seconds`."""
+
+    def parse(text: str, where: str) -> int:
+        value = _in_unit(text.replace(",", "").replace("_", ""), 1e-3) * 1e3
+        if not least <= value <= most or abs(value - round(value)) > 1e-6:
+            raise BadValue(where, text, f"give whole milliseconds from {least:,} to {most:,}")
+        return round(value)
+
+    return SettingType(parse, "MS")
+
+
+def _in_unit(text: str, unit_s: float) -> float:
+    """Return the seconds that a text means, in `unit_s` unless it names a unit; else nan."""
+    number = text.strip().rstrip("".join(_UNITS_S))
+    unit = text.strip()[len(number) :]
+    try:
+        return float(number) * (_UNITS_S[unit] if unit else unit_s)
+    except (KeyError, ValueError):
+        return float("nan")
 
 
 def one_of(*words: str) -> SettingType:

@@ -146,7 +146,7 @@ class ImagesHandler(HttpHandler):
     ) -> None:
         super().__init__(access, hosts)
         self.settings = settings
-        self.hot: LruTtl[_Found] = LruTtl(settings.hot_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
+        self.hot: LruTtl[_Found] = LruTtl(settings.cache_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
         self.hot_hits = 0
         self.unsigned = 0
         self._durations = durations
@@ -421,7 +421,8 @@ class ImagesHandler(HttpHandler):
 
     def _prefetch(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"images": "images"})
-        images = list_of(sent.get("images", []), "images", PREFETCH_MAX)
+        listed = sent.get("images", [])
+        images = list_of(listed, "images", PREFETCH_MAX, "the bound of a prefetch")
         if not images:
             raise BadValue("images", images, "give one at least")
         accept = request.header(ACCEPT).decode("latin-1")

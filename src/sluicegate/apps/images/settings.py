@@ -143,7 +143,7 @@ class MemoryFlags(SettingsBase):
         float,
         Setting("remove it so long after that; longer than any write", seconds(1, _YEARS_S)),
     ] = 3_600.0
-    hot_bytes: Annotated[
+    cache_bytes: Annotated[
         int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
     ] = 64 << 20
     recent_bytes: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import LISTEN, RulesSettings
-from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
+from sluicegate.service.settings import SHARE, Setting, SettingType, milliseconds, one_of, whole
 from sluicegate.stores.redis.settings import schemes_text
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
@@ -76,7 +76,7 @@ class KvSettings(RulesSettings):
         ),
     ] = 10_000
     epoch_ms: Annotated[
-        int, Setting("how often budgets are filled", whole(10, 600_000, "MS"), expert=True)
+        int, Setting("how often budgets are filled", milliseconds(10, 600_000), expert=True)
     ] = 1_000
     members: Annotated[
         int,
@@ -155,14 +155,14 @@ class KvSettings(RulesSettings):
         int,
         Setting(
             "deadline of requests without one; 0: no deadline",
-            whole(0, 3_600_000, "MS"),
+            milliseconds(0, 3_600_000),
             live=True,
         ),
     ] = 0
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[
-        int, Setting("how old such an answer may be", whole(1, 600_000, "MS"), live=True)
+        int, Setting("how old such an answer may be", milliseconds(1, 600_000), live=True)
     ] = 3_000
     cache_bytes: Annotated[
         int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.tables.jobs import swap_all
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.engine import Change
@@ -189,7 +188,3 @@ async def test_parts_at_once_take_turns_with_a_pause_between(pause_us: int) -> N
     assert len({at for at, _ in turns}) == len(turns) == 4 * 3  # each in a turn of its own
     assert [count for _, count in turns if count > 128] == []
     assert set(paused) == {pause_us / 1e6}
-
-
-def test_as_many_tables_may_be_as_the_flag_says() -> None:
-    assert KvSettings().tables_max == TableSettings().tables_max
