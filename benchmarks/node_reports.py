@@ -39,7 +39,7 @@ from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.system import SystemChance, SystemClock
-from sluicegate.wire.suppression_messages import (
+from sluicegate.wire.node_messages import (
     encode_answer,
     encode_report,
     parse_answer,

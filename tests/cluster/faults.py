@@ -37,7 +37,7 @@ from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.service.settings import settings_from
 from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
-from sluicegate.wire.suppression_messages import encode_answer, parse_report
+from sluicegate.wire.node_messages import encode_answer, parse_report
 
 S: Final = 1_000_000
 L: Final = 200

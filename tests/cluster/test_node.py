@@ -22,8 +22,8 @@ from sluicegate.policies.suppression.suppress_master import AccountLimit
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance
+from sluicegate.wire.node_messages import encode_report
 from sluicegate.wire.resp import command
-from sluicegate.wire.suppression_messages import encode_report
 from tests.cluster.faults import ALONE, BEGIN_S, END_S, FAIR, OLD, play
 from tests.doors.listening import run
 from tests.doors.resp.service import Tokens

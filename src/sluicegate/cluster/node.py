@@ -36,9 +36,8 @@ from sluicegate.contracts.usage import UsageAnswer, UsageReport
 from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.wire.node_messages import encode_report, encode_usage, parse_answer, parse_totals
 from sluicegate.wire.resp import ErrorReply
-from sluicegate.wire.suppression_messages import encode_report, parse_answer
-from sluicegate.wire.usage_messages import encode_usage, parse_totals
 
 _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000

@@ -15,9 +15,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sluicegate.apps.console.groups import parse_group_grants
 from sluicegate.apps.console.oidc import LoginRefused, OidcSettings, identity_of
-from sluicegate.apps.console.settings import ConsoleSettings
+from sluicegate.apps.console.settings import ConsoleSettings, parse_group_grants
 from sluicegate.contracts.access import Grant
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.settings import settings_from

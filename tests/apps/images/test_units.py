@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.apps.images.pipeline import Image
-from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
+from sluicegate.apps.images.units import PixelUnits, QuotaBudgets, expected_pixel_cost, pixel_cost
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT
@@ -129,3 +129,17 @@ def test_without_a_quota_nothing_is_refused_and_all_is_counted(tmp_path: Path) -
         assert parts.pipeline.units.usage_ru() == {"(anonymous)": 75}
 
     run(tmp_path, story, 0)
+
+
+def test_pixels_are_counted_by_what_they_take() -> None:
+    costs = [pixel_cost(1_000, 100, form) for form in ("jpeg", "png", "webp", "avif")]
+    assert costs == [1_200, 2_000, 2_600, 8_000]
+    assert pixel_cost(1_000, 100, "auto") == pixel_cost(1_000, 100, "webp")
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "encoded"),
+    [(100, 50, 5_000), (100, 0, 10_000), (0, 100, 10_000), (0, 0, 4_000)],
+)
+def test_what_is_not_said_of_a_result_is_expected(width: int, height: int, encoded: int) -> None:
+    assert expected_pixel_cost(1_000, width, height, "jpeg") == pixel_cost(4_000, encoded, "jpeg")

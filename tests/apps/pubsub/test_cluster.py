@@ -26,9 +26,8 @@ from sluicegate.contracts.usage import PeriodCount, UsageCount, UsageReport
 from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.policies.quota.periods import month_of
 from sluicegate.service.settings import settings_from
+from sluicegate.wire.node_messages import encode_report, encode_usage
 from sluicegate.wire.resp import command
-from sluicegate.wire.suppression_messages import encode_report
-from sluicegate.wire.usage_messages import encode_usage
 from tests.apps.pubsub.cluster import PubSubCluster, token_of, write_access
 from tests.apps.pubsub.process import PubSubProcess
 from tests.engines.child import PATIENCE_S, until

@@ -10,7 +10,6 @@ from functools import partial
 from typing import ClassVar, Final, final
 
 from sluicegate.apps.console.fleet import GONE_S, Fleet
-from sluicegate.apps.console.groups import parse_group_grants
 from sluicegate.apps.console.handler import Board, ConsoleHandler
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.oidc import OidcLogins, OidcSettings
@@ -18,7 +17,7 @@ from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
 from sluicegate.apps.console.sessions import Sessions
-from sluicegate.apps.console.settings import ConsoleSettings
+from sluicegate.apps.console.settings import ConsoleSettings, parse_group_grants
 from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Grant, Identity

@@ -28,8 +28,8 @@ from hmac import compare_digest
 from typing import Any, Final, NamedTuple, cast, final
 from urllib.parse import quote, urlencode, urlsplit
 
-from sluicegate.apps.console.groups import check_provider_url
 from sluicegate.apps.console.sessions import cookie_in
+from sluicegate.apps.console.settings import check_provider_url
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateError, Unavailable

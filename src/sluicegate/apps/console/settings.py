@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
-from sluicegate.apps.console.groups import check_provider_url, parse_group_grants
 from sluicegate.command_line.service_client import check_url
+from sluicegate.contracts.access import Grant
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import ADDRESS, ServiceSettings
 from sluicegate.service.settings import Setting, SettingType, seconds, whole
@@ -16,6 +16,27 @@ LISTEN_DEFAULT: Final = "127.0.0.1:7050"
 SERVICES_DEFAULT: Final = ("http://127.0.0.1:7070", "http://127.0.0.1:7080")
 NODES_MAX: Final = 10_000
 DNS: Final = "dns+"  # before the URL of a name that stands for a service at each of its addresses
+
+
+def parse_group_grants(text: str, where: str) -> tuple[str, frozenset[Grant]]:
+    """Return the group and the grants of `GROUP=GRANT,GRANT`."""
+    group, equals, names = text.rpartition("=")
+    known = {grant.value: grant for grant in Grant}
+    grants = [name.strip() for name in names.split(",")]
+    if not (group and equals) or not all(name in known for name in grants):
+        remedy = f"write it as GROUP=GRANT,GRANT, of {', '.join(known)}"
+        raise BadValue(where, text, remedy)
+    return group, frozenset(known[name] for name in grants)
+
+
+def check_provider_url(url: str, where: str) -> None:
+    """Raise for one over which others could read or change what is said."""
+    at = urlsplit(url)
+    if at.scheme == "https" and at.hostname:
+        return
+    if at.scheme == "http" and at.hostname in ("127.0.0.1", "::1", "localhost"):
+        return
+    raise BadValue(where, url, "give an https:// URL, or one of loopback to try it")
 
 
 def parse_services_url(text: str, where: str) -> str:

@@ -9,19 +9,18 @@ from sluicegate.contracts.usage import UsageTotals
 from sluicegate.doors.resp.connection_commands import CONNECTION
 from sluicegate.doors.resp.session import Command, CommandTable, Session, identity_of
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.node_messages import encode_answer, encode_totals, parse_report, parse_usage
 from sluicegate.wire.resp import encode_reply
-from sluicegate.wire.suppression_messages import encode_answer, parse_report
-from sluicegate.wire.usage_messages import encode_totals, parse_usage
 
 
 def report(session: Session, parts: list[bytes]) -> bytes:
-    """SG.REPORT: see `wire/suppression_messages.py`."""
+    """SG.REPORT: see `wire/node_messages.py`."""
     master: AccountMaster = session.state.service
     return encode_answer(master.report(parse_report(parts), identity_of(session)))
 
 
 def usage(session: Session, parts: list[bytes]) -> bytes:
-    """SG.USAGE: see `wire/usage_messages.py`."""
+    """SG.USAGE: see `wire/node_messages.py`."""
     totals: UsageTotals = session.state.service
     return encode_totals(totals.report_usage(parse_usage(parts), identity_of(session)))
 

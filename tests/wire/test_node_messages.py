@@ -1,4 +1,4 @@
-"""Reports and answers: read as they were written, and nothing else believed."""
+"""Messages of nodes: read as they were written, and nothing else believed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,23 @@ from sluicegate.contracts.suppression import (
     FactorMessage,
     SuppressReport,
 )
-from sluicegate.wire.node_words import WHOLE_MAX
-from sluicegate.wire.suppression_messages import (
+from sluicegate.contracts.usage import (
+    PeriodCount,
+    UsageAnswer,
+    UsageCount,
+    UsageReport,
+    UsageTotal,
+)
+from sluicegate.wire.node_messages import (
+    WHOLE_MAX,
     encode_answer,
     encode_report,
+    encode_totals,
+    encode_usage,
     parse_answer,
     parse_report,
+    parse_totals,
+    parse_usage,
 )
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\\"), min_size=1, max_size=40)
@@ -105,3 +116,54 @@ def test_any_words_are_a_report_or_a_bad_value(words: list[bytes]) -> None:
 def test_any_reply_is_an_answer_or_a_bad_value(reply: object) -> None:
     with contextlib.suppress(BadValue):
         assert isinstance(parse_answer(reply), FactorMessage | None)
+
+
+# Usage.
+
+NAME = st.text(min_size=1, max_size=20).filter(lambda text: "\\" not in text)
+PERIODS = st.tuples(wholes, wholes, wholes, wholes).map(
+    lambda one: PeriodCount(one[0], one[1], min(one[1:]), one[3])
+)
+
+
+def parsed(data: bytes) -> object:
+    reader = hiredis.Reader()
+    reader.feed(data)
+    return reader.gets()
+
+
+@given(NAME, wholes, st.lists(st.builds(UsageCount, NAME, PERIODS, PERIODS, wholes, wholes)))
+def test_a_usage_report_is_read_as_it_was_said(
+    node: str, boot: int, counts: list[UsageCount]
+) -> None:
+    report = UsageReport(node, boot, tuple(counts))
+    words = parsed(encode_usage(report))
+    assert isinstance(words, list)
+    assert parse_usage(words) == report
+
+
+@given(NAME, st.lists(st.builds(UsageTotal, NAME, *[wholes] * 8)))
+def test_an_answer_of_totals_is_read_as_it_was_said(master: str, totals: list[UsageTotal]) -> None:
+    answer = UsageAnswer(master, tuple(totals))
+    assert parse_totals(parsed(encode_totals(answer))) == answer
+
+
+GOOD = [b"SG.USAGE", b"1", b"n", b"1", b"a", *[b"1", b"5", b"2", b"3"] * 2, b"0", b"0"]
+
+
+@pytest.mark.parametrize(
+    ("at", "word"),
+    [(1, b"2"), (2, b""), (3, b"-1"), (4, b""), (5, b"x"), (7, b"4"), (7, b"6"), (13, b"1e9")],
+)
+def test_usage_that_no_node_would_say_is_refused(at: int, word: bytes) -> None:
+    assert parse_usage(GOOD).counts[0].month == (1, 5, 2, 3)
+    with pytest.raises(BadValue):
+        parse_usage([*GOOD[:at], word, *GOOD[at + 1 :]])
+    with pytest.raises(BadValue):
+        parse_usage(GOOD[:-1])
+
+
+@pytest.mark.parametrize("reply", [None, b"OK", [], [b"2", b"m"], [b"1", b"m", b"a", 1]])
+def test_totals_that_no_master_would_say_is_refused(reply: object) -> None:
+    with pytest.raises(BadValue):
+        parse_totals(reply)
