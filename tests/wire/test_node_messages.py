@@ -133,7 +133,7 @@ def parsed(data: bytes) -> object:
 
 
 @given(NAME, wholes, st.lists(st.builds(UsageCount, NAME, PERIODS, PERIODS, wholes, wholes)))
-def test_a_usage_report_is_read_as_it_was_said(
+def test_usage_report_survives_encode_and_parse(
     node: str, boot: int, counts: list[UsageCount]
 ) -> None:
     report = UsageReport(node, boot, tuple(counts))
@@ -143,7 +143,7 @@ def test_a_usage_report_is_read_as_it_was_said(
 
 
 @given(NAME, st.lists(st.builds(UsageTotal, NAME, *[wholes] * 8)))
-def test_an_answer_of_totals_is_read_as_it_was_said(master: str, totals: list[UsageTotal]) -> None:
+def test_totals_survive_encode_and_parse(master: str, totals: list[UsageTotal]) -> None:
     answer = UsageAnswer(master, tuple(totals))
     assert parse_totals(parsed(encode_totals(answer))) == answer
 

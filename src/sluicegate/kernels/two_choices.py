@@ -7,7 +7,7 @@ The load is that of Finagle's peak EWMA balancer, with the failure penalty of li
     load = max(peak latency, mean age of the calls in flight) * (calls in flight + 1) / weight
 
 The peak latency rises with a slow answer at once and is forgiven by half every half-life: the
-highest of what was seen, each halved in that time. Finagle lets a lower value pull it down by the
+highest latency seen, each halved in that time. Finagle lets a lower value pull it down by the
 gap since the last one, so of two at one instant the second is lost; a maximum has no order. A
 failure is entered as a latency of `penalty_us`, or of the server's Retry-After: else a host that
 fails fast looks like the best host there is and draws the traffic of the others.

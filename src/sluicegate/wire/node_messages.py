@@ -9,8 +9,8 @@
     1 master (account  hour used own  month used own  connections channels)*
 
 The first word is the version of what follows. A factor is written in decimal, as Python's `repr`
-does; all other numbers are whole. What comes from another node is checked to the last word: sizes,
-signs, what is not a number, and totals that are less than their deltas.
+does; all other numbers are whole. Each word of another node is checked: its size and sign, that it
+is a number, and that a total is not less than its delta.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sluicegate.apps.console.oidc import LoginRefused, OidcSettings, identity_of
+from sluicegate.apps.console.oidc import LoginRefused, OidcLogins, OidcSettings, identity_of
 from sluicegate.apps.console.settings import ConsoleSettings, parse_group_grants
 from sluicegate.contracts.access import Grant
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.settings import settings_from
+from sluicegate.testing import HandClock
 from tests.apps.console.process import ConsoleProcess
 from tests.apps.console.provider import Reply, ask, console_at, log_in, provider
 
@@ -252,3 +253,12 @@ def test_settings_that_do_not_go_together_are_refused(left_out: int) -> None:
         read([flag for at, flag in enumerate(RIGHT) if at != left_out])
     with pytest.raises(BadValue, match="https"):
         read(["--oidc-issuer=http://id.example", *RIGHT[1:]])
+
+
+def test_unreadable_authorities_name_the_flag(tmp_path: Path) -> None:
+    settings = OidcSettings(
+        "https://id", "console", "", "https://console", "email", "groups", {},
+        ca=str(tmp_path / "missing.pem"),
+    )  # fmt: skip
+    with pytest.raises(BadValue, match=r"--ca: .*missing\.pem"):
+        OidcLogins(settings, HandClock())

@@ -131,7 +131,7 @@ def test_without_a_quota_nothing_is_refused_and_all_is_counted(tmp_path: Path) -
     run(tmp_path, story, 0)
 
 
-def test_pixels_are_counted_by_what_they_take() -> None:
+def test_pixel_cost_differs_by_format() -> None:
     costs = [pixel_cost(1_000, 100, form) for form in ("jpeg", "png", "webp", "avif")]
     assert costs == [1_200, 2_000, 2_600, 8_000]
     assert pixel_cost(1_000, 100, "auto") == pixel_cost(1_000, 100, "webp")
@@ -141,5 +141,5 @@ def test_pixels_are_counted_by_what_they_take() -> None:
     ("width", "height", "encoded"),
     [(100, 50, 5_000), (100, 0, 10_000), (0, 100, 10_000), (0, 0, 4_000)],
 )
-def test_what_is_not_said_of_a_result_is_expected(width: int, height: int, encoded: int) -> None:
+def test_side_of_zero_is_expected_as_the_other_side(width: int, height: int, encoded: int) -> None:
     assert expected_pixel_cost(1_000, width, height, "jpeg") == pixel_cost(4_000, encoded, "jpeg")

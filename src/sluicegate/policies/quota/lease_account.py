@@ -79,7 +79,7 @@ class LeaseAccount:
         return part if part > 1 else 1
 
     def enter(self, window: int, live: int, memory: float, *, learns: bool) -> None:
-        """Begin another epoch: what is left is void, what is owed is not."""
+        """Begin another epoch: a level above zero lapses, a debt stays."""
         passed = window - self.window
         if passed < 1:
             passed = 1  # The store's clock went back.
