@@ -172,9 +172,8 @@ def test_slots_filled_together_are_limited_before_their_queue_takes_all_patience
 def window(mean_us: float, inflight: float, *, late: bool = False, queued: bool = False) -> Window:
     """The measures of units that took `mean_us`, with `inflight` in flight."""
     here = int(inflight)
-    return Window(
-        mean_us, inflight, mean_us / WORK_US, late, mean_us / inflight, here, False, queued
-    )
+    times, each_us = mean_us / WORK_US, mean_us / inflight
+    return Window(mean_us, late, inflight, times, late, each_us, here, False, queued)
 
 
 def test_stall_that_ends_in_overload_is_limited() -> None:

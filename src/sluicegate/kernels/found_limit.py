@@ -5,10 +5,10 @@ work spends at the resource, which is in-flight / throughput (Little's law), so 
 measurement from before the overload.
 
     free        limit to a part of the units in flight, if in two windows in succession
-                work took more than half of the callers' patience, and ended too late, took far
-                longer than it can, or would end too late if sent now; or
-                work took longer than by itself, and at their rate the last unit in flight would
-                end after half of the patience
+                most units took more than half of the callers' patience, and work ended too late,
+                took far longer than it can, or would end too late if sent now; or
+                work took longer than work of its kind by itself, and at their rate the last unit
+                in flight would end after half of the patience
                 but not while fewer units are sent than end: the resource recovers from a stall
     still       nothing has ended since a unit was sent whose deadline has passed: send no more
                 until one ends. Units in flight then say nothing about the capacity
@@ -55,8 +55,9 @@ class Window(NamedTuple):
     """The measures of one window."""
 
     mean_us: float  # that one took
+    slow: bool  # most took more than `HALF` of the patience
     inflight: float  # when one was sent, on average
-    times: float  # the mean of what one took over the usual time of such work
+    times: float  # the mean of what one took over the least time of such work
     late: bool  # at least one ended too late
     each_us: float  # between two ends, if the resource was never idle; else 0
     here: int  # in flight now
@@ -84,6 +85,7 @@ class FoundLimit:
         "_queued",
         "_sent",
         "_since_us",
+        "_slow",
         "_still",
         "_stood_us",
         "_sum",
@@ -123,9 +125,10 @@ class FoundLimit:
         self._members = 0  # units that were sent in this window
         self._wanted = WINDOW  # units that it needs
         self._sent = self._count = self._late = self._inflight = self._sum = 0
+        self._slow = 0  # units that took more than `HALF` of the patience
         self._blamed = False  # the window before took too long, without a limit
         self._idle = True  # nothing was in flight at some time in this window
-        self._times = 0.0  # the sum of the times over the usual ones
+        self._times = 0.0  # the sum of the times over the least ones
         self._queued = False
 
     def send(self, now_us: int, deadline_us: int, patience_us: int) -> int:
@@ -153,14 +156,14 @@ class FoundLimit:
         took_us: int,
         now_us: int,
         inflight: int,
-        usual_us: float,
+        least_us: float,
         late: bool,
         queued: bool,
     ) -> None:
         """Record a unit that has ended.
 
-        `inflight` were in flight when it was sent, `usual_us` is the time that such work usually
-        takes, `late` whether the result came too late, and `queued` whether others wait.
+        `inflight` were in flight when it was sent, `least_us` is the least time that such work
+        has taken, `late` whether the result came too late, and `queued` whether others wait.
         """
         self._end_one(now_us)
         if self.shared or now_us - took_us < self._stood_us:
@@ -169,7 +172,8 @@ class FoundLimit:
         if window == self._window or not self.limiting:
             self._count += 1
             self._sum += took_us
-            self._times += took_us / max(usual_us, 1.0)
+            self._slow += took_us > HALF * self.patience_us
+            self._times += took_us / max(least_us, 1.0)
             self._inflight += inflight
             self._late += late
         self._end_window(now_us)
@@ -239,6 +243,7 @@ class FoundLimit:
                 return
         window = Window(
             mean_us,
+            2 * self._slow > count,
             self._inflight / count,
             self._times / count,
             self._late > 0,
@@ -262,7 +267,7 @@ class FoundLimit:
         self._since_us = now_us
         self._members = 0
         self._wanted = 2 * WINDOW if self.first else WINDOW
-        self._sent = self._count = self._late = self._inflight = self._sum = 0
+        self._sent = self._count = self._late = self._inflight = self._sum = self._slow = 0
         self._times = 0.0
         self._queued = self._idle = False
 
@@ -271,8 +276,9 @@ class FoundLimit:
         mean_us, inflight = window.mean_us, window.inflight
         patience_us = self.patience_us
         longer = mean_us / self.alone_us if self.alone_us else 0.0
-        doomed = longer > ROOM and window.here * window.each_us > HALF * patience_us > 0
-        blamed = doomed or mean_us > HALF * patience_us > 0
+        grown = min(longer, window.times) > ROOM
+        doomed = grown and window.here * window.each_us > HALF * patience_us > 0
+        blamed = doomed or (window.slow and patience_us > 0)
         again, self._blamed = self._blamed and blamed, blamed
         late = window.late or doomed or longer > 2 * ROOM
         if longer > ROOM:  # what is sent now finds more in flight

@@ -19,6 +19,7 @@ SAMPLES_MIN: Final = 8
 LEAST_SHARE: Final = 0.25
 BUCKETS: Final = 4 * 40  # up to 2^40 us, 12 days
 _FADE: Final = 0.98
+_ALONE_WEIGHT: Final = 1 / 512
 
 
 @final
@@ -41,6 +42,7 @@ class ServiceTimes:
         "_stale",
         "_sum",
         "_warm",
+        "alone_us",
         "count",
         "last_us",
         "mean_inflight",
@@ -66,6 +68,7 @@ class ServiceTimes:
         self.mean_us = 0.0  # of the short window
         self.mean_inflight = 1.0  # with how many others in flight
         self.usual_us = 0.0  # the mean of the long window
+        self.alone_us = 0.0  # the least mean of a half, which follows larger ones slowly
 
     def record(self, took_us: int, inflight: int, now_us: int) -> bool:
         """Add a unit that took `took_us`, with `inflight` of them in flight.
@@ -149,7 +152,12 @@ class ServiceTimes:
         if self._count < SAMPLES_MIN:
             return
         weight = min(1.0, 1.0 - _FADE + self._count / self.count)
-        self.usual_us += (self._sum / self._count - self.usual_us) * weight
+        mean_us = self._sum / self._count
+        self.usual_us += (mean_us - self.usual_us) * weight
+        if self.alone_us == 0.0 or mean_us < self.alone_us:
+            self.alone_us = mean_us
+        else:
+            self.alone_us += (mean_us - self.alone_us) * _ALONE_WEIGHT
         long = self._long
         for place in range(BUCKETS):
             long[place] = long[place] * _FADE + self._buckets[place]

@@ -127,6 +127,7 @@ class FleetLimit:
         """Return the measures of the window, in which a unit took `mean_us` and ended `each_us`."""
         return Window(
             mean_us,
+            slow=mean_us > HALF * self._found.patience_us,
             inflight=mean_us / each_us,
             times=mean_us,
             late=mean_us > self._found.patience_us > 0,

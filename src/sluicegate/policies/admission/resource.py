@@ -177,7 +177,7 @@ class Resource:
                 took_us,
                 now_us,
                 inflight,
-                times.usual_us or self.mean_us,
+                times.alone_us or found.alone_us or self.mean_us,
                 late,
                 self.queue.waiting > 0,
             )
