@@ -157,20 +157,14 @@ def test_what_cannot_be_played_is_refused_by_its_flag(
 def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
     names = {
         "hot-key",
-        "hot-range",
-        "headroom",
         "overload",
         "neighbour",
         "shard",
-        "slow-down",
-        "stall",
         "recovery",
         "shares",
         "byte-hog",
         "game",
         "flood",
-        "flood-resp",
-        "flood-grpc",
         "hammer",
     }
     assert set(command.drills_by_name()) == names

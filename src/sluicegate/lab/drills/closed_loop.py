@@ -11,22 +11,24 @@ from __future__ import annotations
 import os
 import select
 import socket
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.lab.drills import generator
+from sluicegate.lab.drills.drill import LAYERS, DrillOutcome, DrillSetting, Panel, note_latency
 from sluicegate.lab.drills.generator import new_reader
-from sluicegate.lab.drills.grpc_calls import GrpcCall, GrpcNumbers, GrpcReplies
-from sluicegate.lab.drills.load import CONNECTIONS_MAX, DEPTH_MAX, DrillLoad
-from sluicegate.lab.drills.record import LoadRecord, error_word
+from sluicegate.lab.drills.load import CONNECTIONS_MAX, DEPTH_MAX, DrillLoad, LoadStream
+from sluicegate.lab.drills.record import LoadRecord, error_word, slice_of
 from sluicegate.policies.settings import within
 from sluicegate.system import now_us
 
 SERVED: Final = ""
 _READ_BYTES: Final = 1 << 16
 _POLL_S: Final = 0.05
+BIN_US: Final = 500_000
 _NICE: Final = 10  # behind whoever measures
 
 
@@ -36,7 +38,7 @@ class ClosedLoop:
     """One population of callers that never pause."""
 
     port: int
-    commands: tuple[bytes, ...] | tuple[GrpcCall, ...]  # in turns
+    commands: tuple[bytes, ...]  # in turns
     greeting: tuple[bytes, ...] = ()
     connections: int
     depth: int = 1  # requests under way on each
@@ -98,34 +100,32 @@ class _Callers:
     def __init__(self, loop: ClosedLoop) -> None:
         self._loop = loop
         self._epoll = select.epoll()
-        self._connections: dict[int, tuple[socket.socket, Any, GrpcNumbers]] = {}
+        self._connections: dict[int, tuple[socket.socket, Any]] = {}
         self._next = 0
         for _ in range(loop.connections):
-            grpc = isinstance(loop.commands[0], GrpcCall)
-            sock = generator.connect(loop.port, loop.greeting, grpc=grpc)
-            reader = GrpcReplies() if grpc else new_reader()
-            self._connections[sock.fileno()] = (sock, reader, GrpcNumbers())
+            sock = generator.connect(loop.port, loop.greeting)
+            self._connections[sock.fileno()] = (sock, new_reader())
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def press(self, span_us: int) -> ClosedLoopRecord:
         answers: dict[str, int] = {}
         loop = self._loop
         began_us = now_us()
-        for sock, _, numbers in self._connections.values():
-            sock.sendall(self._take(loop.depth, numbers))
+        for sock, _ in self._connections.values():
+            sock.sendall(self._take(loop.depth))
         while self._connections and now_us() - began_us < span_us:
             for file, _ in self._epoll.poll(_POLL_S):
                 self._answer(file, answers)
         return ClosedLoopRecord(answers, loop.connections - len(self._connections), span_us)
 
     def close(self) -> None:
-        for sock, _, _ in self._connections.values():
+        for sock, _ in self._connections.values():
             sock.close()
         self._epoll.close()
 
     def _answer(self, file: int, answers: dict[str, int]) -> None:
         """Read the replies of a connection, and send as many requests again."""
-        sock, reader, numbers = self._connections[file]
+        sock, reader = self._connections[file]
         try:
             data = sock.recv(_READ_BYTES)
         except OSError:
@@ -144,15 +144,55 @@ class _Callers:
             count += 1
             reply = reader.gets()
         if count:  # the buffer has room for what was just answered
-            sock.sendall(self._take(count, numbers))
+            sock.sendall(self._take(count))
 
-    def _take(self, count: int, numbers: GrpcNumbers) -> bytes:
-        """The next commands, for this connection."""
+    def _take(self, count: int) -> bytes:
+        """Return the next commands."""
         commands = self._loop.commands
         at = self._next
         self._next = at + count
-        taken: list[bytes] = []
-        for number in range(at, at + count):
-            one = commands[number % len(commands)]
-            taken.append(numbers.frame(one) if isinstance(one, GrpcCall) else one)
-        return b"".join(taken)
+        return b"".join(commands[number % len(commands)] for number in range(at, at + count))
+
+
+def play_each(
+    setting: DrillSetting,
+    stream: LoadStream,
+    warm_us: int,
+    who: str,
+    loops: Mapping[str, tuple[ClosedLoop, float]],
+    served_min: float = 0.0,
+) -> DrillOutcome:
+    """Play the stream of `who` alone and beside each loop, where its p99 has a bar.
+
+    It may be so many milliseconds above what it is alone; `served_min` is the share of its requests
+    that must be served.
+    """
+    outcome = DrillOutcome()
+    control = setting.policy != LAYERS
+    load = DrillLoad(streams=(stream,), span_us=warm_us + setting.us(), seed=setting.seed)
+    span = {"begin_us": warm_us, "end_us": warm_us + setting.us()}
+    setting.progress(f"{who} alone")
+    [alone] = generator.play([load])
+    alone_ms = note_latency(outcome, alone, span, "alone")
+    curves = {"alone": slice_of(alone, **span).times_ms(BIN_US)}
+    for what, (loop, more_ms) in loops.items():
+        setting.progress(f"{who} beside {what}")
+        beside, others = play_beside(load, loop)
+        p99_ms = note_latency(outcome, beside, span, f"beside {what}")
+        outcome.figures[f"beside {what}: others served a second"] = others.served_per_s
+        outcome.figures[f"beside {what}: others refused a second"] = others.refused_per_s
+        outcome.add_bar(
+            f"{who}'s p99 beside {what}",
+            p99_ms,
+            at_most=alone_ms + more_ms,
+            unit="ms",
+            must_miss=control,
+        )
+        part = slice_of(beside, **span)
+        if served_min and not control:
+            outcome.add_bar(
+                f"{who} served beside {what}", part.success, at_least=served_min, unit="%"
+            )
+        curves[f"beside {what}"] = part.times_ms(BIN_US)
+    outcome.panels = [Panel(f"p99 of {who}", "ms", "s", curves, log_y=True)]
+    return outcome

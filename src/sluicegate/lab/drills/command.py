@@ -52,30 +52,21 @@ def drills_by_name() -> dict[str, Drill]:
     from sluicegate.lab.drills import (  # noqa: PLC0415
         byte_hog,
         flood,
-        flood_limiter,
         game,
         hammer,
-        headroom,
         hot_key,
-        hot_range,
         neighbour,
         overload,
         recovery,
         shard,
         shares,
-        slow_down,
-        stall,
     )
 
     modules = (
         hot_key,
-        hot_range,
-        headroom,
         overload,
         neighbour,
         shard,
-        slow_down,
-        stall,
         recovery,
         shares,
         byte_hog,
@@ -83,8 +74,7 @@ def drills_by_name() -> dict[str, Drill]:
         flood,
         hammer,
     )
-    drills = [*(module.DRILL for module in modules), flood_limiter.RESP, flood_limiter.GRPC]
-    return {drill.name: drill for drill in drills}
+    return {module.DRILL.name: module.DRILL for module in modules}
 
 
 def run(arguments: Namespace) -> int:

@@ -19,24 +19,13 @@ Curve: TypeAlias = Sequence[tuple[float, float]]
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
-MUSSEL: Final = "mussel"
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
-HALF_SLOTS: Final = "half-slots"  # the layers, with half the slots that a drill's engine has
-POLICIES: Final = (
-    LAYERS,
-    GENERATION_ONE,
-    NONE,
-    MUSSEL,
-    COSTS_UNLEARNED,
-    HALF_SLOTS,
-)
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, COSTS_UNLEARNED)
 NO_CONTROLS: Final = (LAYERS,)  # whose targets are to be met
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
-    if policy == HALF_SLOTS:
-        return ("--policy", LAYERS, "--slots", "4")
     if policy == COSTS_UNLEARNED:
         return ("--policy", LAYERS, "--learn", "off")
     return ("--policy", policy)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.beside import play_each
-from sluicegate.lab.drills.closed_loop import ClosedLoop
+from sluicegate.lab.drills.closed_loop import ClosedLoop, play_each
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
 from sluicegate.lab.drills.drill import (
     LAYERS,
