@@ -13,7 +13,7 @@ from sluicegate.lab import kernel_mode, task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.queues import FifoPool, NoControl, fifo_pool
-from sluicegate.lab.clients import RetryingCall, bots, make_request, open_loop
+from sluicegate.lab.clients import RetryingCall, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
 from sluicegate.lab.rig import Rig, WorkKind
@@ -181,21 +181,6 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
         return came
 
     assert run(main, 0).value == list(range(10_000, 100_000, 10_000))
-
-
-def test_a_bot_sends_again_whatever_it_was_told() -> None:
-    async def main(world: World) -> int:
-        sent = 0
-
-        async def refuse(request: Request) -> bool:
-            nonlocal sent
-            sent += 1
-            return False
-
-        await bots(world, KIND, refuse, pause_us=1_000, until_us=100_000, count=2)
-        return sent
-
-    assert run(main, 0).value == 200
 
 
 def test_a_retrying_call_ends_with_an_answer_or_its_attempts_and_its_deadlines() -> None:

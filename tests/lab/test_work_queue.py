@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.lab.baselines import TABLE
-from sluicegate.lab.baselines.codel import FollyCodel, PacketCodel
-from sluicegate.lab.baselines.rate_gates import StaticRate, TokenRate
+from sluicegate.lab.baselines.codel import FollyCodel
+from sluicegate.lab.baselines.rate_gates import TokenRate
 from sluicegate.lab.kernel_mode import MakeQueue
 from sluicegate.lab.work_queue import WorkUnit
 from tests.lab.rigs import small
@@ -47,50 +47,6 @@ def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() ->
     assert newest is not None
     assert newest.arrived_us == 139 * MS
     assert len(lost) == 53
-
-
-def test_the_rule_for_packets_drops_one_and_then_ever_sooner() -> None:
-    line = PacketCodel()
-    lost: list[WorkUnit] = []
-    dropped_ms: list[int] = []
-    for _ in range(3_000):
-        line.arrive(unit(-100 * MS), 0, lost)
-    for now_ms in range(1, 1_000):
-        before = len(lost)
-        assert line.take(now_ms * MS, lost) is not None
-        dropped_ms += [now_ms] * (len(lost) - before)
-    # After one interval; then after interval / sqrt(n) each time.
-    assert dropped_ms[:4] == [101, 201, 272, 330]
-
-
-def test_the_rule_for_packets_lets_a_short_queue_alone() -> None:
-    line = PacketCodel()
-    lost: list[WorkUnit] = []
-    for now_ms in range(0, 5_000, 10):
-        line.arrive(unit(now_ms * MS), now_ms * MS, lost)
-        line.arrive(unit(now_ms * MS), now_ms * MS, lost)
-        assert line.take(now_ms * MS + 4 * MS, lost) is not None
-        assert line.take(now_ms * MS + 9 * MS, lost) is not None
-    assert lost == []
-
-
-def test_the_rule_for_packets_never_drops_the_last_one() -> None:
-    line = PacketCodel()
-    lost: list[WorkUnit] = []
-    for now_ms in range(0, 2_000, 10):
-        line.arrive(unit(now_ms * MS - 50 * MS), now_ms * MS, lost)
-        assert line.take(now_ms * MS, lost) is not None
-    assert lost == []
-
-
-def test_a_static_rate_admits_its_number_a_second_whatever_the_queue_says() -> None:
-    line = StaticRate(3)
-    lost: list[WorkUnit] = []
-    for number in range(10):
-        line.arrive(unit(number), number, lost)
-    assert (line.waiting(), len(lost)) == (3, 7)
-    line.arrive(unit(1_000_000), 1_000_000, lost)
-    assert line.waiting() == 4
 
 
 def test_a_token_rate_admits_a_burst_and_then_its_rate() -> None:

@@ -7,7 +7,6 @@ sets: how many requests may be at work at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sluicegate.lab import baselines, kernel_mode, task_mode
@@ -36,20 +35,6 @@ def policy_candidate(make_policy: MakePolicy) -> StationCandidate:
     return Candidate(lambda rig, seed: task_mode.run_policy(rig, make_policy, seed), TASKS)
 
 
-def settled(candidate: StationCandidate, settle_us: int) -> StationCandidate:
-    """The same after so much more of a load that does not change, for what adapts in windows.
-
-    A level that moves once a second needs 45 of them from ten times too much; what is measured
-    before that says how it began, and not what it does.
-    """
-
-    def run(rig: Rig, seed: int) -> RunLedger:
-        longer = replace(rig, warm_us=rig.warm_us + settle_us, span_us=rig.span_us + settle_us)
-        return candidate.run(longer, seed)
-
-    return Candidate(run, candidate.mode)
-
-
 def queue(rig: Rig, world: World) -> Gate:
     """One queue, as many slots as there are workers."""
     return Gate(GateSettings(slots=rig.workers))
@@ -73,16 +58,5 @@ OURS: Final[Mapping[str, StationCandidate]] = {
 BASELINES: Final[Mapping[str, StationCandidate]] = {
     **{name: kernel_candidate(make_queue) for name, make_queue in baselines.TABLE.items()},
     "fifo-pool": policy_candidate(fifo_pool),
-}
-# Where the load does not change, each baseline has time for its own windows.
-SETTLE_US: Final[Mapping[str, int]] = {
-    "breakwater": 2_000_000,
-    "cinnamon": 20_000_000,
-    "dagor": 60_000_000,
-    "pid": 5_000_000,
-    "topfull": 40_000_000,
-}
-SETTLED: Final[Mapping[str, StationCandidate]] = {
-    name: settled(BASELINES[name], settle_us) for name, settle_us in SETTLE_US.items()
 }
 ALL: Final[Mapping[str, StationCandidate]] = {**OURS, **BASELINES}

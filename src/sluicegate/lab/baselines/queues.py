@@ -14,7 +14,7 @@ served at once stays in memory after its caller has left, and may be served hour
 
 *FIFO pool* is the full mode's form of no control, as a semaphore around a handler: as many at work
 as there are workers; the others wait, first in, first out. It is not bounded, knows no deadline and
-no class, and never refuses. *Bounded pool* refuses when twice as many wait as there are workers.
+no class, and never refuses.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ from collections import deque
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World
 
 LENGTH_PER_WORKER: Final = 2
-RETRY_US: Final = 1_000_000  # what who is refused is told
 
 
 class NoControl:
@@ -159,28 +156,6 @@ class FifoPermit:
         return True
 
 
-@final
-class BoundedPool:
-    """A pool of which at most `length_max` may wait for a place."""
-
-    __slots__ = ("_length_max", "_pool")
-
-    def __init__(self, places: int, length_max: int) -> None:
-        self._pool = FifoPool(places)
-        self._length_max = length_max
-
-    async def admit(self, request: Request, clock: Clock) -> FifoPermit | Decision:
-        """Wait for a place, or refuse when as many do as may."""
-        if self._pool.waiting >= self._length_max:
-            return Decision(False, 0, RETRY_US, 0, QUEUE_FULL, "bounded_pool")
-        return await self._pool.admit(request, clock)
-
-
 def fifo_pool(rig: Rig, world: World) -> FifoPool:
     """Return as many places as the rig has workers."""
     return FifoPool(rig.workers)
-
-
-def bounded_pool(rig: Rig, world: World) -> BoundedPool:
-    """Return as many places, and twice as many for those who wait."""
-    return BoundedPool(rig.workers, LENGTH_PER_WORKER * rig.workers)

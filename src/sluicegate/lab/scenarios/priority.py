@@ -25,7 +25,7 @@ from sluicegate.lab.rigs.server_chain import (
 )
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import SETTLED, kernel_candidate, policy_candidate
+from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -64,7 +64,6 @@ SCENARIO: Final = Scenario(
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
-        **SETTLED,
         "folly": kernel_candidate(folly_codel),
         "fifo": kernel_candidate(no_control),
     },
