@@ -308,7 +308,7 @@ def test_a_goal_whose_figure_is_no_number_says_what_there_is(tmp_path: Path, val
 def test_the_report_is_a_verb_with_a_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"), "--no-drills")
+    words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"))
     assert lab("report", TINY, *words) == 0
     output = capsys.readouterr().out
     assert "tiny: 3 of 3 goals" in output

@@ -13,11 +13,7 @@ from typing import Final
 
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    DRILL,
     KERNELS,
-    OVER_CASES,
-    OVER_TIME,
     TASKS,
     Candidate,
     Curves,
@@ -81,7 +77,7 @@ SCENARIO: Final = Scenario(
         "ours": good(0.9),
         "without": good(0.2),
         "other": Candidate(lambda rig, seed: 0.6, KERNELS),
-        "real": Candidate(lambda rig, seed: 0.85, DRILL),
+        "real": Candidate(lambda rig, seed: 0.85, TASKS),
     },
     ours="ours",
     must_fail=("without",),
@@ -89,12 +85,6 @@ SCENARIO: Final = Scenario(
     measure=measure,
     curves=curves,
     columns=("share", "p99_ms"),
-    plots=(
-        PlotSpec("What is answered", ("share",), over=OVER_CASES, y="of what is asked", x="load"),
-        PlotSpec("How long", ("p99_ms",), over=OVER_CASES, y="ms", x="load", log_y=True),
-        PlotSpec("Both", ("share", "p99_ms"), over=AS_BARS, y="share, and ms"),
-        PlotSpec("Over time", ("good_per_s",), over=OVER_TIME, y="a second", x="seconds"),
-        PlotSpec("Asked", ("offered_per_s", "good_per_s"), over=OVER_TIME, y="a second", x="s"),
-    ),
+    plots=(PlotSpec("Over time", "good_per_s", "a second"),),
     scale="a millionth of the real one",
 )

@@ -4,7 +4,7 @@ It exits with 0 when what it ran met its goals, with 1 when something did not: t
 of every goal that was missed is printed, and the command that repeats that run.
 
 A verb that needs more than a few lines has a module of its own. What such a module needs to run
-(scenarios, policies, matplotlib) it imports when it runs: all of them are imported for the flags.
+(scenarios, policies) it imports when it runs: all of them are imported for the flags.
 """
 
 from __future__ import annotations

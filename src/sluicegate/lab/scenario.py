@@ -28,8 +28,6 @@ Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 
 KERNELS: Final = "kernels"  # no task a request
 TASKS: Final = "tasks"  # production policies as they are, on virtual time
-DRILL: Final = "drill"  # real processes and sockets on loopback
-WALL: Final = "wall"  # production policies by the clock on the wall; no two runs are the same
 
 
 class Candidate(NamedTuple, Generic[Rig, Result]):
@@ -50,22 +48,12 @@ def candidate_maker(
 
 
 class PlotSpec(NamedTuple):
-    """What the report draws of a scenario, a line (or a bar) for each candidate.
-
-    Over cases `names` are figures, over time they are curves; as bars each figure has its group.
-    """
+    """What the report draws over time: a panel for each case, a line for each candidate."""
 
     title: str
-    names: tuple[str, ...]
-    over: str  # OVER_CASES, OVER_TIME or AS_BARS
-    y: str  # what the axis says
-    x: str = ""
+    curve: str
+    y: str  # the label of the axis
     log_y: bool = False
-
-
-OVER_CASES: Final = "cases"
-OVER_TIME: Final = "time"
-AS_BARS: Final = "bars"
 
 
 # Most rigs are played with it.

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.command_line.process_pool import process_pool
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills import generator
-from sluicegate.lab.drills.drill import LAYERS, DrillOutcome, DrillSetting, Panel, note_latency
+from sluicegate.lab.drills.drill import LAYERS, DrillOutcome, DrillSetting, note_latency
 from sluicegate.lab.drills.generator import new_reader
 from sluicegate.lab.drills.load import CONNECTIONS_MAX, DEPTH_MAX, DrillLoad, LoadStream
 from sluicegate.lab.drills.record import LoadRecord, error_word, slice_of

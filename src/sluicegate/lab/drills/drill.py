@@ -7,14 +7,13 @@ A control (the same with the defence taken out) must miss: its bars are `expecte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills.record import LoadRecord, slice_of
-
-Curve: TypeAlias = Sequence[tuple[float, float]]
 
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
@@ -65,18 +64,6 @@ class DrillBar:
     def as_expected(self) -> bool:
         """Whether it was met, or missed by a control."""
         return self.met is not self.must_miss
-
-
-class Panel(NamedTuple):
-    """One panel of a picture: lines over x, each with its name; `bound` is dashed."""
-
-    title: str
-    y: str
-    x: str
-    lines: Mapping[str, Curve]
-    bound: float | None = None
-    controls: tuple[str, ...] = ()  # of the lines: those with the defence taken out
-    log_y: bool = False
 
 
 @final

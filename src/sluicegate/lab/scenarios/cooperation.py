@@ -40,9 +40,7 @@ from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.shipped import ProtectedStation, protect
 from sluicegate.lab.scenario import (
-    AS_BARS,
     KERNELS,
-    OVER_TIME,
     PLACES,
     TASKS,
     Candidate,
@@ -241,9 +239,6 @@ SCENARIO: Final = Scenario(
     measure=measure,
     curves=curves,
     columns=("goodput", "rejects_per_accept", "held_back", "p99_ms", "jain"),
-    plots=(
-        PlotSpec("Answered in time", ("goodput",), OVER_TIME, "of capacity", "seconds"),
-        PlotSpec("Refused for each answer", ("rejects_per_accept",), AS_BARS, "refusals"),
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
     scale="half the workers of the other rigs; 50 callers, each with a throttle of its own",
 )

@@ -13,11 +13,11 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
-from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_queue
 from sluicegate.lab.rigs.shipped import SHIPPED
-from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
+from sluicegate.lab.scenario import PLACES, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -55,8 +55,6 @@ SCENARIO: Final = Scenario(
         Goal(figure="jain", at_least=0.95),
     ),
     measure=figures,
-    curves=curves,
     columns=("goodput", "jain", "success.critical", "p99_ms", "refused_p99_ms"),
-    plots=(PlotSpec("Fairness over users (1: all alike)", ("jain",), AS_BARS, "Jain's index"),),
     scale="half the workers of the other rigs",
 )

@@ -50,7 +50,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.shipped import protected_station
-from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
+from sluicegate.lab.scenario import Figures, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
@@ -274,9 +274,6 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     columns=("goodput", "wasted", "p50_ms", "p99_ms"),
-    plots=(
-        PlotSpec("Useful and wasted work", ("goodput", "wasted"), AS_BARS, "of what is possible"),
-    ),
     scale="half the workers of the other rigs",
     limits=(
         "'tight' grants 120 ms for work whose p99 is 84 ms without any waiting, and has no goal: "

@@ -29,7 +29,7 @@ from sluicegate.lab.rigs.hosts import (
     balanced,
     candidate,
 )
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
 
 SECOND: Final = 1_000_000
@@ -111,8 +111,8 @@ SCENARIO: Final = Scenario(
     curves=curves,
     columns=("success", "p99_ms", "false_ejections", "out_max", "gray_share"),
     plots=(
-        PlotSpec("Calls that failed", ("lost_percent",), OVER_TIME, "% of calls", "seconds"),
-        PlotSpec("What the gray host got", ("gray_percent",), OVER_TIME, "% of calls", "seconds"),
+        PlotSpec("Calls that failed", "lost_percent", "% of calls"),
+        PlotSpec("What the gray host got", "gray_percent", "% of calls"),
     ),
     scale="Ten hosts of 4 workers. In the calm hour a call takes 200 ms, not 10, and there are a "
     "twentieth as many: fewer samples make a false ejection likelier.",

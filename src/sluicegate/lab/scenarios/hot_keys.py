@@ -35,8 +35,6 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rigs.read_paths import SERVED, Lookup, ReadPath, ShieldedReads, VersionedStore
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    OVER_TIME,
     Curves,
     Figures,
     PlotSpec,
@@ -357,19 +355,7 @@ SCENARIO: Final = Scenario(
     columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "answered", "from_memory"),
     plots=(
         PlotSpec(
-            "The funnel: reads of hot keys on one node",
-            ("received", "not_cached", "forwarded"),
-            AS_BARS,
-            "reads",
-            log_y=True,
-        ),
-        PlotSpec(
-            "What reaches the store for the hot keys",
-            ("forwarded_per_s",),
-            OVER_TIME,
-            "reads a second",
-            "seconds",
-            log_y=True,
+            "Reads of hot keys that reach the store", "forwarded_per_s", "a second", log_y=True
         ),
     ),
     scale="one node of the fifty, at 20,000 a second in the flood, with a fiftieth of the store",

@@ -17,7 +17,7 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
-from sluicegate.lab.scenario import OVER_CASES, PLACES, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL
 
 LOADS: Final = (2, 5, 10)
@@ -59,21 +59,5 @@ SCENARIO: Final = Scenario(
     limits="`dispatcher` has a p99 of 61 ms at twice the load and 63 at five times (seed 0).",
     columns=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
-    plots=(
-        PlotSpec(
-            "Offered load against goodput",
-            ("goodput",),
-            over=OVER_CASES,
-            y="answered in time, of what can be done",
-            x="offered load, of what can be done",
-        ),
-        PlotSpec(
-            "How long the answers take",
-            ("p99_ms",),
-            over=OVER_CASES,
-            y="ms, p99 of answers in time",
-            x="offered load, of what can be done",
-            log_y=True,
-        ),
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
 )

@@ -24,7 +24,7 @@ from sluicegate.lab.rigs.server_chain import (
     without_queue,
 )
 from sluicegate.lab.rigs.shipped import SHIPPED
-from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
+from sluicegate.lab.scenario import PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -85,13 +85,6 @@ SCENARIO: Final = Scenario(
         "p99_ms",
         "refused_p99_ms",
     ),
-    plots=tuple(
-        PlotSpec(title, (figure,), OVER_CASES, y, "offered load, of what can be done")
-        for title, figure, y in (
-            ("CRITICAL work", "success.critical", "answered in time, of what came"),
-            ("BEST_EFFORT work", "success.best-effort", "answered in time, of what came"),
-            ("All work", "goodput", "answered in time, of what can be done"),
-        )
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
     scale="half the workers of the other rigs, and half the load",
 )

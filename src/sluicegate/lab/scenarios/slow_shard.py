@@ -34,8 +34,6 @@ from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    OVER_TIME,
     Curves,
     Figures,
     PlotSpec,
@@ -256,9 +254,8 @@ SCENARIO: Final = Scenario(
     ),
     curves=curves,
     plots=(
-        PlotSpec("What healthy shards answer", ("success.healthy",), AS_BARS, "of their calls"),
-        PlotSpec("Healthy shards", ("healthy_per_s",), OVER_TIME, "answers a second", "s"),
-        PlotSpec("At the slow shard", ("slow_inflight",), OVER_TIME, "calls open", "s"),
+        PlotSpec("Healthy shards", "healthy_per_s", "answers a second"),
+        PlotSpec("At the slow shard", "slow_inflight", "calls open"),
     ),
     scale="8,000 calls a second over ten shards; 200 places in the dispatcher, 40 a shard.",
 )

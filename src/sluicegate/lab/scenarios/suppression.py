@@ -43,7 +43,6 @@ from sluicegate.lab.rigs.accounts import (
     suppressing,
 )
 from sluicegate.lab.scenario import (
-    OVER_TIME,
     Curves,
     Figures,
     PlotSpec,
@@ -194,9 +193,7 @@ SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
         "spent_late_s",
         "beyond_s",
     ),
-    plots=(
-        PlotSpec("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
-    ),
+    plots=(PlotSpec("Admitted", "admitted", "limits", log_y=True),),
     scale="A limit of 1,000 a second, 100 in the deluge; 8 nodes of 20 parted, the hottest too. "
     "In steps from 1,000 a second on, what comes to a node in 10 ms is one operation of that cost.",
 )

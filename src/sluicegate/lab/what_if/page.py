@@ -21,7 +21,7 @@ from sluicegate.command_line.page import (
     table,
 )
 from sluicegate.command_line.text import clip, count, duration
-from sluicegate.lab.plots_style import HUES, theme_style
+from sluicegate.lab.charts import HUES, theme_style
 from sluicegate.lab.what_if.text import (
     OF_A_CLASS,
     OVERALL,
@@ -34,7 +34,7 @@ from sluicegate.lab.what_if.text import (
 )
 
 _LABEL_CHARS: Final = 14
-_COLOURS: Final = ("ours", "must-fail", *[f"hue-{at}" for at in range(len(HUES))])
+_COLOURS: Final = ("ours", "must-fail", *HUES)
 _KEY: Final = (
     ("good", "answered in time", "answered_in_time"),
     ("gave-up", "gave up waiting", "gave_up"),
