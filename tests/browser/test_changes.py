@@ -28,7 +28,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
     folder = tmp_path_factory.mktemp("changes")
-    flags = ("--glass", f"file:{folder}/glass.json", "--lab", "loopback")
+    flags = ("--glass", f"file:{folder}/glass.json")
     with started_changing(folder, *flags, rules=TEN.replace("limit: 5", "limit: 1000")) as started:
         capture_traffic(started.book)
         yield started
@@ -151,16 +151,3 @@ def test_an_emergency_is_two_clicks_away(chromium: Browser, changing: Changing) 
         page.get_by_role("button", name="Stop enforcement").click()
         expect(page.get_by_text("Limits are not enforced everywhere.")).to_be_visible()
         whole(page, "emergency")
-
-
-def test_a_scenario_is_started_and_stopped(chromium: Browser, changing: Changing) -> None:
-    with looking(chromium, changing.console.url, NARROW, "dark") as (page, _):
-        page.goto("/lab")
-        whole(page, "lab")
-        page.get_by_label("Run").select_option("scenario priority")
-        page.get_by_role("button", name="Start").click()
-        expect(page.locator("#output")).to_contain_text("It runs.")
-        page.get_by_role("button", name="Stop").click()
-        expect(page.locator("#output")).to_contain_text("stopped")
-        expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-        whole(page, "lab-run")

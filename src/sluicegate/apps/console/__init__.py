@@ -7,7 +7,6 @@
     sessions, handler                         who may look
     rulebook, changes, draft_check            rules are changed, in each person's name
     emergency                                 enforcement is stopped for a while
-    lab_runs, lab                             runs of `sluicegate lab`, as child processes
     forms                                     what a page of ours sends, and that it is ours
     app, command                              on the host of all services
 

@@ -12,14 +12,13 @@ from typing import ClassVar, Final, final
 from sluicegate.apps.console.fleet import Fleet
 from sluicegate.apps.console.groups import parse_group_grants
 from sluicegate.apps.console.handler import Board, ConsoleHandler
-from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.oidc import OidcLogins, OidcSettings
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
 from sluicegate.apps.console.sessions import Sessions
-from sluicegate.apps.console.settings import OFF, ConsoleSettings
+from sluicegate.apps.console.settings import ConsoleSettings
 from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -76,7 +75,6 @@ class ConsoleApp(App[ConsoleSettings]):
         )
         self._sessions: Sessions[Identity] | None = None
         self.oidc = _oidc_of(settings, self.clock) if settings.oidc_issuer else None
-        self.lab = None if settings.lab == OFF else LabRuns(self.clock)
         self.glass = open_source(settings.glass) if settings.glass else None
         self._openings: Sequence[Opening] = ()
 
@@ -90,8 +88,6 @@ class ConsoleApp(App[ConsoleSettings]):
 
     async def close(self) -> None:
         """End the looks, and what people have asked for."""
-        if self.lab is not None:
-            await self.lab.close()
         if self.glass is not None:
             await self.glass.close()
         if self.rulebook is not None:
@@ -119,7 +115,6 @@ class ConsoleApp(App[ConsoleSettings]):
             rulebook=self.rulebook,
             read_only=self.settings.read_only,
             glass=self.glass,
-            lab=self.lab,
             oidc=self.oidc,
         )
         return self.handler_of(site, handler.routes(), handler=handler)

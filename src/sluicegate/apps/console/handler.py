@@ -14,8 +14,6 @@ from sluicegate.apps.console.attempts import LoginAttempts
 from sluicegate.apps.console.changes import ChangeRoutes
 from sluicegate.apps.console.emergency import EmergencyRoutes
 from sluicegate.apps.console.forms import FormGuard, go_to, html
-from sluicegate.apps.console.lab import LabRoutes
-from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.login import LoginRoutes
 from sluicegate.apps.console.oidc import OidcLogins
@@ -27,7 +25,7 @@ from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import DISPATCHER, LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import RulebookAccess
-from sluicegate.apps.console.script import LAB_SCRIPT, RULE_SCRIPT, WORK_SCRIPT
+from sluicegate.apps.console.script import RULE_SCRIPT, WORK_SCRIPT
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.sessions import Sessions
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -104,7 +102,6 @@ class ConsoleHandler(HttpHandler):
         rulebook: RulebookAccess | None = None,
         read_only: bool = False,
         glass: GlassSource | None = None,
-        lab: LabRuns | None = None,
         oidc: OidcLogins | None = None,
     ) -> None:
         super().__init__(access, hosts)
@@ -129,12 +126,9 @@ class ConsoleHandler(HttpHandler):
             self._more += changes.routes()
         if glass is not None:
             self._more += EmergencyRoutes(glass, guard, self._render, access).routes()
-        if lab is not None:
-            self._more += LabRoutes(lab, guard, self._render, clock).routes()
         self._optional = [
             *(["changes"] if rulebook is not None else []),
             *(["emergency"] if glass is not None else []),
-            *(["lab"] if lab is not None else []),
         ]
 
     def routes(self) -> tuple[Route, ...]:
@@ -267,7 +261,7 @@ class ConsoleHandler(HttpHandler):
 
     def _render(self, page: str, parts: Mapping[str, str], by: Identity, *, title: str = "") -> str:
         """A page that is not live; some have a script of their own."""
-        script = {"changes": WORK_SCRIPT, "lab": LAB_SCRIPT, "rules": RULE_SCRIPT}.get(page, "")
+        script = {"changes": WORK_SCRIPT, "rules": RULE_SCRIPT}.get(page, "")
         who, optional = self._who(by), self._optional
         return frame.render(
             page, parts, who=who, live=False, title=title, script=script, optional=optional

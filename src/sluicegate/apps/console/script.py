@@ -229,23 +229,3 @@ if (counts) setInterval(async () => {
   } catch { }
 }, 2000);
 """
-
-# Of a run in the lab: what it prints, each second until it has ended.
-LAB_SCRIPT: Final = """
-const output = document.getElementById("output");
-const run = new URLSearchParams(location.search).get("id");
-async function look() {
-  if (!output || output.querySelector("[data-ended]")) return;
-  try {
-    const answer = await fetch(`/lab/output?id=${run}`);
-    if (!answer.ok || answer.redirected) return;
-    const html = await answer.text();
-    if (html !== output.dataset.html) { output.innerHTML = html; output.dataset.html = html; }
-    const printed = output.querySelector("pre");
-    printed.scrollTop = printed.scrollHeight;
-    if (output.querySelector("[data-ended]")) document.getElementById("stop").replaceChildren();
-  } catch { }
-  setTimeout(look, 1000);
-}
-look();
-"""

@@ -9,18 +9,13 @@ from urllib.parse import urlsplit
 from sluicegate.apps.console.groups import check_provider_url, parse_group_grants
 from sluicegate.command_line.service_client import check_url
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.binding import address_of, is_private
 from sluicegate.service.common_settings import ADDRESS, ServiceSettings
-from sluicegate.service.settings import Setting, SettingType, one_of, seconds, whole
+from sluicegate.service.settings import Setting, SettingType, seconds, whole
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7050"
 SERVICES_DEFAULT: Final = ("http://127.0.0.1:7070", "http://127.0.0.1:7080")
 NODES_MAX: Final = 10_000
 DNS: Final = "dns+"  # before the URL of a name that stands for a service at each of its addresses
-# Where the lab may be used: whoever may start a run uses this machine.
-OFF: Final = "off"
-LOOPBACK: Final = "loopback"
-ANYWHERE: Final = "anywhere"
 
 
 def parse_services_url(text: str, where: str) -> str:
@@ -150,22 +145,9 @@ class ConsoleSettings(ServiceSettings):
         ),
     ] = ""
 
-    lab: Annotated[
-        str,
-        Setting(
-            "start scenarios and drills of `sluicegate lab` from the browser: loopback only while "
-            "nobody else can reach the console, anywhere for whoever has the grant operate",
-            one_of(OFF, LOOPBACK, ANYWHERE),
-        ),
-    ] = OFF
-
     def check(self) -> None:
         """Raise for the same service twice, or for too many."""
         super().check()
-        public = [one for one in self.listen if not is_private(address_of(one))]
-        if self.lab == LOOPBACK and public:
-            remedy = f"others can reach {public[0]}; if they may use this machine, say {ANYWHERE}"
-            raise BadValue("--lab", self.lab, remedy)
         if self.oidc_issuer:
             check_provider_url(self.oidc_issuer, "--oidc-issuer")
             check_provider_url(self.oidc_url, "--oidc-url")

@@ -25,13 +25,11 @@ PAGES: Final[Mapping[str, str]] = {
     "why": "Why",
     "changes": "Changes",
     "emergency": "Emergency",
-    "lab": "Lab",
 }
 # Those that are there only where the settings say so, and the setting.
 OPTIONAL: Final[Mapping[str, str]] = {
     "changes": "--rulebook URL",
     "emergency": "--glass URL",
-    "lab": "--lab loopback",
 }
 SENTENCE: Final = "sentence"  # the part that all live pages have
 SPANS_S: Final = (300, 900, 3_600)
