@@ -156,7 +156,7 @@ def test_a_trace_gives_its_instants_and_may_be_made_denser(tmp_path: Path) -> No
     assert denser.speed == pytest.approx(200 / 11)
     keys = tmp_path / "keys.txt"
     keys.write_text("a\nb\n")
-    with pytest.raises(BadValue, match="give a trace with times"):
+    with pytest.raises(BadValue, match="give a trace whose format and columns show"):
         parse_arrivals("--arrivals", f"trace:{keys}", 100.0)
 
 
