@@ -9,10 +9,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
-from sluicegate.lab import kernel_mode, task_mode
+from sluicegate.lab import task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import FifoPool, NoControl, fifo_pool
+from sluicegate.lab.baselines.queues import QueuedPool, fifo_pool
 from sluicegate.lab.clients import RetryingCall, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
@@ -33,15 +33,6 @@ def test_five_runs_of_a_seed_have_one_digest_and_another_seed_another() -> None:
     assert len({ended.digest for ended in runs}) == 1
     assert len({tuple(ended.value.by_kind[0].good_us) for ended in runs}) == 1
     assert task_mode.run_world(rig, queue, 8).digest != runs[0].digest
-
-
-def test_a_pool_in_full_mode_and_a_queue_in_kernel_mode_tell_the_same_story() -> None:
-    rig = small(0.9, span_us=8 * SECOND)
-    with_tasks = task_mode.run_policy(rig, fifo_pool, 3)
-    with_kernels = kernel_mode.run_queue(rig, lambda _: NoControl(), 3)
-    assert with_tasks.by_kind[0].offered == with_kernels.by_kind[0].offered
-    assert with_tasks.useful_us == pytest.approx(with_kernels.useful_us, rel=0.02)
-    assert with_tasks.by_kind[0].late == with_kernels.by_kind[0].late == 0
 
 
 def test_the_production_queue_keeps_a_service_at_what_is_possible_where_a_pool_dies() -> None:
@@ -86,7 +77,7 @@ def test_naive_callers_in_full_mode_try_again_and_their_old_attempts_go_on() -> 
 
 def test_a_pool_passes_a_place_on_when_whoever_was_given_it_is_cancelled() -> None:
     async def main(world: World) -> list[str]:
-        pool = FifoPool(1)
+        pool = QueuedPool(1)
         request = make_request(world, KIND, 0)
         first = await pool.admit(request, world.clock)
         order: list[str] = []

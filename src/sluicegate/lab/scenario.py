@@ -26,25 +26,21 @@ Result = TypeVar("Result")
 Figures: TypeAlias = dict[str, float]
 Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 
-KERNELS: Final = "kernels"  # no task a request
-TASKS: Final = "tasks"  # production policies as they are, on virtual time
-
 
 class Candidate(NamedTuple, Generic[Rig, Result]):
-    """One way to meet a scenario, and how it is run."""
+    """One way to meet a scenario."""
 
     run: Callable[[Rig, int], Result]  # a rig and a seed
-    mode: str
 
 
 Maker = TypeVar("Maker")
 
 
 def candidate_maker(
-    run: Callable[[Rig, Maker, int], Result], mode: str = TASKS
+    run: Callable[[Rig, Maker, int], Result],
 ) -> Callable[[Maker], Candidate[Rig, Result]]:
     """Return what makes a candidate of what `run` takes beside a rig and a seed."""
-    return lambda make: Candidate(lambda rig, seed: run(rig, make, seed), mode)
+    return lambda make: Candidate(lambda rig, seed: run(rig, make, seed))
 
 
 class PlotSpec(NamedTuple):

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from sluicegate.lab import baselines, kernel_mode, task_mode
-from sluicegate.lab.baselines.queues import fifo_pool
-from sluicegate.lab.kernel_mode import MakeQueue
+from sluicegate.lab import task_mode
+from sluicegate.lab.baselines.queues import ORDERS, queued_pool
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import KERNELS, TASKS, Candidate
+from sluicegate.lab.scenario import Candidate
 from sluicegate.lab.task_mode import MakePolicy
 from sluicegate.lab.world import World
 from sluicegate.policies.admission.gate import Gate
@@ -25,14 +24,9 @@ from sluicegate.policies.stack import Stack
 StationCandidate: TypeAlias = "Candidate[Rig, RunLedger]"
 
 
-def kernel_candidate(make_queue: MakeQueue) -> StationCandidate:
-    """A candidate that is a queue before the workers, in the kernel-only mode."""
-    return Candidate(lambda rig, seed: kernel_mode.run_queue(rig, make_queue, seed), KERNELS)
-
-
 def policy_candidate(make_policy: MakePolicy) -> StationCandidate:
     """A candidate that is a policy, as it runs in production, on virtual time."""
-    return Candidate(lambda rig, seed: task_mode.run_policy(rig, make_policy, seed), TASKS)
+    return Candidate(lambda rig, seed: task_mode.run_policy(rig, make_policy, seed))
 
 
 def queue(rig: Rig, world: World) -> Gate:
@@ -56,7 +50,6 @@ OURS: Final[Mapping[str, StationCandidate]] = {
     "queue-facebook": policy_candidate(queue_facebook),
 }
 BASELINES: Final[Mapping[str, StationCandidate]] = {
-    **{name: kernel_candidate(make_queue) for name, make_queue in baselines.TABLE.items()},
-    "fifo-pool": policy_candidate(fifo_pool),
+    name: policy_candidate(queued_pool(make_order)) for name, make_order in ORDERS.items()
 }
 ALL: Final[Mapping[str, StationCandidate]] = {**OURS, **BASELINES}

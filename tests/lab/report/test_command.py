@@ -288,9 +288,7 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
 ) -> None:
     file = tmp_path / "mine.py"
     text = Path(TINY).read_text(encoding="utf-8")
-    text = text.replace(
-        '"real": Candidate(lambda rig, seed: 0.85, TASKS)', '"real": Candidate(bad, TASKS)'
-    )
+    text = text.replace('"real": Candidate(lambda rig, seed: 0.85)', '"real": Candidate(bad)')
     file.write_text(text, encoding="utf-8")
     with pytest.raises(FailedRun) as caught:
         list(jobs.run_all([RunSpec(str(file), "real", "2x", 4)], 2))
@@ -302,7 +300,7 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
 
 def test_a_child_that_dies_is_told_and_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    text = Path(TINY).read_text(encoding="utf-8").replace("good(0.2)", "Candidate(dies, TASKS)")
+    text = Path(TINY).read_text(encoding="utf-8").replace("good(0.2)", "Candidate(dies)")
     file.write_text(text, encoding="utf-8")
     with pytest.raises(Unavailable, match=r"ran without in .*mine\.py"):
         list(jobs.run_all([RunSpec(str(file), "without", "1x", 0)], 2))
@@ -311,7 +309,7 @@ def test_a_child_that_dies_is_told_and_not_waited_for(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     text = Path(TINY).read_text(encoding="utf-8")
-    text = text.replace("good(0.9)", "Candidate(sleeps, TASKS)")
+    text = text.replace("good(0.9)", "Candidate(sleeps)")
     file.write_text(text, encoding="utf-8")
     words = [sys.executable, "-m", "sluicegate.cli", "lab", "run", str(file), "--jobs", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:

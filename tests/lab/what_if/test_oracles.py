@@ -22,7 +22,6 @@ from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.what_if.fifo_run import run_fifo
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, OutcomeCounts, WaitHistogram
 from sluicegate.lab.what_if.plan import WHOLE_US, WhatIfPlan, scale_backend
 from sluicegate.lab.what_if.policy_run import run_policies
@@ -37,6 +36,7 @@ from sluicegate.shadow.side import Query
 from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.traffic import CapturedTraffic
 from sluicegate.testing import START_US
+from tests.lab.what_if.fifo_run import run_fifo
 from tests.lab.what_if_world import NONE, book, fixed, plan, station, traffic_of
 from tests.shadow.replay.captures import captured, check, limit, mesh, vips
 
@@ -48,7 +48,7 @@ BUDGETED = Retries(attempts=3, base_us=40_000, budget_milli=300, reserve_milli_p
 
 def pooled(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     traffic = traffic_of(capture, [rules], how.speed)
-    return run_fifo(how, traffic, SingleReplay(rules.rules, capture.queries), lambda come: None)
+    return run_fifo(how, traffic, SingleReplay(rules.rules, capture.queries))
 
 
 def in_a_world(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:

@@ -1,11 +1,8 @@
-"""Caches: how most services read through one, or do without.
+"""TTL cache: keeps every answer for a while, in a dict with times, and deletes it on a write.
 
-*No cache* sends every read to the store. It is never stale.
-
-*TTL cache* keeps every answer for a while: a dict with times, and `del` on a write. Who finds
-nothing fetches, each by itself. It knows nothing of fetches under way: a crowd that misses fetches
-as a crowd, and an answer that left the store before a write and comes after it is kept. It bounds
-no memory.
+A caller that finds nothing fetches by itself. The cache knows nothing of fetches in flight: a crowd
+that misses fetches as a crowd, and an answer that left the store before a write and arrives after
+it is kept. It bounds no memory.
 """
 
 from __future__ import annotations
@@ -18,27 +15,6 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS
 
 Fetch: TypeAlias = Callable[[str], Awaitable[int]]
-
-
-@final
-class NoCache:
-    """Every read goes to the store."""
-
-    __slots__ = ("_get",)
-
-    def __init__(self, get: Fetch) -> None:
-        self._get = get
-
-    def look(self, key: str) -> tuple[int, int | None]:
-        """Return a miss."""
-        return MISS, None
-
-    async def fetch(self, request: Request, looked: tuple[int, int | None]) -> int:
-        """Read from the store."""
-        return await self._get(request.key)
-
-    def invalidate(self, key: str) -> None:
-        """Do nothing: nothing is kept."""
 
 
 @final

@@ -11,14 +11,13 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_queue
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import PLACES, Scenario
-from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
+from sluicegate.lab.station_candidates import BASELINES, policy_candidate
 
 WORKERS: Final = 16
 USERS: Final = 200
@@ -45,7 +44,7 @@ SCENARIO: Final = Scenario(
         **SHIPPED,
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
-        "fifo": kernel_candidate(no_control),
+        "fifo": BASELINES["fifo"],
     },
     ours="protect",
     must_fail=("fifo", "without-queue"),

@@ -43,7 +43,7 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import FifoPool
+from sluicegate.lab.baselines.queues import QueuedPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal
@@ -110,7 +110,7 @@ def queue_alone(rig: Hops, world: World) -> WaitingPolicy:
 
 def nothing(rig: Hops, world: World) -> WaitingPolicy:
     """Whoever comes waits."""
-    return FifoPool(rig.places)
+    return QueuedPool(rig.places)
 
 
 class HopsRun(NamedTuple):

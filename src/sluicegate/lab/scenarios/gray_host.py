@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.host_pickers import peak_ewma, round_robin, slow_sweep
+from sluicegate.lab.baselines.host_pickers import round_robin
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
@@ -96,8 +96,6 @@ SCENARIO: Final = Scenario(
         "without-both": candidate(balanced(settings=NO_PENALTY, outlier=NO_EJECTION)),
         "penalty-alone": candidate(balanced(outlier=NO_EJECTION)),
         "round-robin": candidate(round_robin),
-        "peak-ewma": candidate(peak_ewma),
-        "slow-sweep": candidate(slow_sweep),
     },
     ours="balance",
     must_fail=("round-robin", "without-both"),

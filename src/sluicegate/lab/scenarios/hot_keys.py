@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Steps
-from sluicegate.lab.baselines.caches import NoCache, TtlCache
+from sluicegate.lab.baselines.caches import TtlCache
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile, timeline
@@ -337,7 +337,6 @@ SCENARIO: Final = Scenario(
         "without-coalesce": candidate(without_coalesce),
         "without-hot-key": candidate(without_hot_key),
         "ttl-cache": candidate(lambda world, store: TtlCache(world.clock, store.get)),
-        "no-cache": candidate(lambda world, store: NoCache(store.get)),
     },
     ours="shield",
     must_fail=("absolute", "ttl-cache", "without-coalesce", "without-hot-key"),

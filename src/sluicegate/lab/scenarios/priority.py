@@ -13,8 +13,6 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.codel import folly_codel
-from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
@@ -25,7 +23,7 @@ from sluicegate.lab.rigs.server_chain import (
 )
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.scenario import PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
+from sluicegate.lab.station_candidates import BASELINES, policy_candidate
 
 WORKERS: Final = 16
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -64,8 +62,8 @@ SCENARIO: Final = Scenario(
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
-        "folly": kernel_candidate(folly_codel),
-        "fifo": kernel_candidate(no_control),
+        "folly": BASELINES["folly"],
+        "fifo": BASELINES["fifo"],
     },
     ours="protect",
     must_fail=("fifo", "without-criticality", "without-queue"),

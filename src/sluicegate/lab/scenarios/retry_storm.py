@@ -46,7 +46,7 @@ SCENARIO: Final = Scenario(
     rigs={"budget": rig(SMART), "naive": rig(NAIVE)},
     candidates={"protect": SHIPPED["protect"], **ALL},
     ours="protect",
-    must_fail=("fifo", "fifo-pool"),
+    must_fail=("fifo",),
     own_settings=PLACES,
     goals=(
         Goal(figure="recovery_s", at_most=1.0, cases=("budget",)),

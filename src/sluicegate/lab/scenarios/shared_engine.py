@@ -23,7 +23,6 @@ from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.dispatcher import US, KvCaller, KvRig, KvRun, play
 from sluicegate.lab.scenario import (
-    TASKS,
     Candidate,
     Curves,
     Figures,
@@ -76,7 +75,7 @@ def candidate(policy: str) -> Candidate[KvRig, KvRun]:
         settings = KvSettings(policy=policy, slots=max(1, rig.slots // rig.dispatchers))
         return play(replace(rig, settings=settings), seed)
 
-    return Candidate(run, TASKS)
+    return Candidate(run)
 
 
 def measure(rig: KvRig, run: KvRun) -> Figures:

@@ -20,10 +20,8 @@ from typing import Final, TypeAlias
 
 from sluicegate.lab.arrivals import Poisson, Steps
 from sluicegate.lab.baselines.account_schemes import (
-    demand_shares,
     fixed_shares,
     no_suppression,
-    two_speed,
 )
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.account_steps import SIGMAS, AccountSteps, measure_steps, play_steps
@@ -153,8 +151,6 @@ SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
         "shares": candidate(suppressing(SHARES_NODE, SHARES_MASTER)),
         "seed-mean": candidate(suppressing(SEED_NODE, SEED_MASTER)),
         "seed-linear": candidate(suppressing(SEED_NODE, FIRST_MASTER)),
-        "two-speed": candidate(two_speed),
-        "demand-shares": candidate(demand_shares),
         "fixed-shares": candidate(fixed_shares),
         "without-suppression": candidate(no_suppression),
     },

@@ -1,4 +1,4 @@
-"""A what-if run with production policies between the rules and the backend, in a world.
+"""A what-if run: a plain pool or production policies between the rules and the backend.
 
 The policies are the candidates of `sluicegate lab replay`. They see the class that the rulebook
 itself settles, as in a service; without a rulebook they see the class that requests are counted in.
@@ -10,8 +10,8 @@ Bound: `queue_max` requests inside, besides those at work; further requests are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, final
 from zlib import crc32
 
 from sluicegate.contracts.criticality import Criticality
@@ -20,14 +20,15 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.backend import Backend
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Constant
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.replay.station import CALLERS
-from sluicegate.lab.retries import NO_MORE
+from sluicegate.lab.retries import NO_MORE, Retrier
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy
-from sluicegate.lab.what_if.fifo_run import BLOCK, OnCount, make_retriers
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.traffic import RUN_US_MAX, TimedRequest, Traffic
@@ -35,12 +36,25 @@ from sluicegate.lab.world import World, run
 from sluicegate.shadow.replay import SingleReplay
 from sluicegate.testing import START_US
 
+BLOCK: Final = 2_048  # requests between two reports of progress
 POLICIES: Final[Mapping[str, MakePolicy]] = {
+    "fifo": fifo_pool,
     "chain": server_chain,
     "queue": queue,
 }
 _UNASKED: Final = -1
 _US: Final = 1_000_000
+
+# Called with the number of requests that have arrived.
+OnCount: TypeAlias = Callable[[int], object]
+
+
+def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
+    """One retrier for the callers of each class; none if nobody retries."""
+    if plan.retries is None:
+        return []
+    random_source = RandomSource(plan.seed)
+    return [Retrier(plan.retries, random_source.of(f"retries/{one.name}")) for one in CLASSES]
 
 
 def run_policies(

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.what_if.fifo_run import run_fifo
 from sluicegate.lab.what_if.outcomes import OutcomeCounts
 from sluicegate.lab.what_if.plan import WhatIfPlan
 from sluicegate.lab.what_if.policy_run import POLICIES, run_policies
@@ -23,7 +22,6 @@ from sluicegate.shadow.traffic import CapturedTraffic
 
 BOOKS_MAX: Final = 8
 FIFO: Final = "fifo"
-NAMES: Final = (FIFO, *POLICIES)
 
 # Called with how many requests have come, of how many, and the rulebook of the run.
 Progress: TypeAlias = Callable[[int, int, str], object]
@@ -59,8 +57,8 @@ def classes_of(
 
 def check_front(name: str) -> None:
     """Refuse a name that `--with` does not know."""
-    if name not in NAMES:
-        raise BadValue("--with", name, f"give one of {', '.join(NAMES)}")
+    if name not in POLICIES:
+        raise BadValue("--with", name, f"give one of {', '.join(POLICIES)}")
 
 
 def run_rulebooks(
@@ -106,9 +104,6 @@ def _run(
     classes = common
     if not book.rules.empty:
         classes = [single.priority(request) for request in range(len(common))]
-    if front == FIFO:
-        counts = run_fifo(plan, traffic, single, on_count)
-    else:
-        counts = run_policies(plan, traffic, single, POLICIES[front], on_count, classes=classes)
+    counts = run_policies(plan, traffic, single, POLICIES[front], on_count, classes=classes)
     other = [mine is not theirs for mine, theirs in zip(classes, common, strict=True)]
     return RulebookResult(book, counts, sum(map(other.__getitem__, traffic.captured.which)))
