@@ -31,7 +31,7 @@ examples:
   sluicegate lab run overload --workers 16 --work 30ms --arrivals on-off:50ms/50ms \\
       --mix critical=20%,bulk=80%                a station of your own: the answer in a sentence
   sluicegate lab run mine.toml                   the same from a file, with goals
-  sluicegate lab compare overload --with fifo,folly,kernels
+  sluicegate lab compare overload --with fifo,folly,dispatcher
   sluicegate lab report --out lab-report         a page with plots
   sluicegate lab replay requests.csv             a recorded trace against our chain and a baseline
   sluicegate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000
