@@ -14,7 +14,7 @@ from sluicegate.lab.baselines.queues import (
     BoundedOrder,
     CodelOrder,
     FifoOrder,
-    PoolPermit,
+    QueuedPermit,
     QueuedPool,
     TokenOrder,
     Waiter,
@@ -77,7 +77,7 @@ def test_pool_hands_its_slot_to_the_next_that_still_waits() -> None:
 
         async def call(name: str) -> None:
             permit = await pool.admit(Request(name), world.clock)
-            assert isinstance(permit, PoolPermit)
+            assert isinstance(permit, QueuedPermit)
             await world.sleep_us(10)
             ended.append(name)
             assert permit.end(Outcome.SUCCESS, world.clock.now_us())

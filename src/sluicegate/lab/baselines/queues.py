@@ -46,7 +46,7 @@ REJECTED: Final = Decision(False, 0, SECOND_US, 0, QUEUE_FULL, "queued_pool")
 
 
 @final
-class PoolPermit:
+class QueuedPermit:
     """One slot."""
 
     __slots__ = ("_pool",)
@@ -162,7 +162,7 @@ class QueuedPool:
         self._free = slots
         self._order = FifoOrder() if order is None else order
 
-    async def admit(self, request: Request, clock: Clock) -> PoolPermit | Decision:
+    async def admit(self, request: Request, clock: Clock) -> QueuedPermit | Decision:
         """Wait for a slot."""
         now_us = clock.now_us()
         waiter = Waiter(now_us, asyncio.get_running_loop().create_future())
@@ -177,7 +177,7 @@ class QueuedPool:
             if not waiter.started.cancelled() and waiter.started.result():
                 self.give_back(clock.now_us())
             raise
-        return PoolPermit(self) if started else REJECTED
+        return QueuedPermit(self) if started else REJECTED
 
     def give_back(self, now_us: int) -> None:
         """Hand a free slot to the next waiter."""

@@ -21,9 +21,10 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld, WaitingPolicy
+from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.fixed_window import FixedWindow
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.qps_quota import QpsQuota
 from sluicegate.lab.baselines.queues import QueuedPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Constant
@@ -293,6 +294,38 @@ def guarded(settings: RequestUnitsSettings) -> MakeGate:
         return TenantGate(Stack(at_once("request units", units), waits("queue", queue)))
 
     return make
+
+
+SECOND_US: Final = 1_000_000
+
+
+@final
+class QpsQuota:
+    """A baseline: at most `per_s` requests of each caller in each second of the clock.
+
+    A multi-tenant store begins with it, as Mussel did. It does not notice that one request costs
+    two hundred times another.
+    """
+
+    __slots__ = ("_per_s", "_windows")
+
+    def __init__(self, per_s: int) -> None:
+        if per_s < 1:
+            raise BadValue("per_s", per_s, "give at least 1")
+        self._per_s = per_s
+        self._windows: dict[str, FixedWindow] = {}
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
+        """Count the request, or refuse it until the next second."""
+        window = self._windows.get(request.caller)
+        if window is None:
+            window = self._windows[request.caller] = FixedWindow(self._per_s, SECOND_US)
+        verdict = window.take(1, now_us)
+        if verdict.allowed:
+            return NOTHING_HELD
+        return Decision(
+            False, 0, verdict.retry_after_us, verdict.reset_after_us, QUOTA_SPENT, "qps_quota"
+        )
 
 
 def ru_quota(rig: Tenants, world: World) -> TenantGate:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.host_pickers import round_robin
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
@@ -28,6 +27,7 @@ from sluicegate.lab.rigs.hosts import (
     HostsRun,
     balanced,
     candidate,
+    round_robin,
 )
 from sluicegate.lab.scenario import Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
