@@ -1,4 +1,4 @@
-"""What orders do with a waiter, one at a time, and the pool that uses them."""
+"""Orders of waiters, one step at a time, and the pool that uses them."""
 
 from __future__ import annotations
 

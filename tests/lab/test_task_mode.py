@@ -12,7 +12,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab import task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import QueuedPool, fifo_pool
+from sluicegate.lab.baselines.queues import QueuedPermit, QueuedPool, fifo_pool
 from sluicegate.lab.clients import RetryingCall, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
@@ -80,10 +80,12 @@ def test_a_pool_passes_a_place_on_when_whoever_was_given_it_is_cancelled() -> No
         pool = QueuedPool(1)
         request = make_request(world, KIND, 0)
         first = await pool.admit(request, world.clock)
+        assert isinstance(first, QueuedPermit)
         order: list[str] = []
 
         async def wait(name: str) -> None:
             permit = await pool.admit(request, world.clock)
+            assert isinstance(permit, QueuedPermit)
             order.append(name)
             assert permit.end(Outcome.SUCCESS, world.clock.now_us())
             assert not permit.end(Outcome.SUCCESS, world.clock.now_us())

@@ -34,7 +34,7 @@ HOT_AT_ONCE: Final = HotKeySettings(saved_min=0.0)
 
 
 class RaceRun(NamedTuple):
-    """What one run measured."""
+    """The counts of one run."""
 
     reads: int
     served: int  # without a fetch of their own
@@ -45,7 +45,7 @@ class RaceRun(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceRig:
-    """So many episodes of so many steps each."""
+    """Episodes of several steps each."""
 
     episodes: int = 3_000
     steps: int = 20

@@ -1,4 +1,4 @@
-"""Charts of the lab: panels of lines over x as SVG, for a page or as a file of its own.
+"""Charts of the lab: panels of lines over x as SVG, for a page or as a separate file.
 
 The first line of a panel is the product's and thick, controls are orange, a bound is dashed, and
 names stand where lines end. An infinite value leaves a gap. Colors are variables of a style sheet,
@@ -107,7 +107,7 @@ def theme_style() -> str:
 
 
 def panel_chart(panel: Panel) -> str:
-    """Return one panel, to stand in a page."""
+    """Return one panel as an image of a page."""
     picture = Picture(panel.title, WIDTH, _TALL)
     _draw(picture, 0, panel)
     return picture.render()
@@ -205,7 +205,7 @@ def _draw(picture: Picture, top: float, panel: Panel) -> None:
     if panel.bound is not None:
         picture.line("bound", _LEFT, y_of(panel.bound), right, y_of(panel.bound))
         names.append((y_of(panel.bound), "axis", "bound"))
-    for name, line in reversed(panel.lines.items()):  # the first in front
+    for name, line in reversed([*panel.lines.items()]):  # the first in front
         kind = kind_of(panel, name)
         front = " front" if name == next(iter(panel.lines)) else ""
         for is_finite, run in groupby(line, lambda point: isfinite(point[1])):

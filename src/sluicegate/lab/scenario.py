@@ -44,7 +44,7 @@ def candidate_maker(
 
 
 class PlotSpec(NamedTuple):
-    """What the report draws over time: a panel for each case, a line for each candidate."""
+    """A plot of the report over time: a panel for each case, a line for each candidate."""
 
     title: str
     curve: str

@@ -1,4 +1,4 @@
-"""Traces: files of recorded requests, read as a stream, however large.
+"""Traces: files of recorded requests, read as a stream.
 
     trace = open_trace("requests.csv.gz")        detects the format by what the file holds
     for row in trace.rows(): ...                 times begin at 0 and never go back
@@ -11,7 +11,7 @@ their number from 0.
     azure     TIMESTAMP,ContextTokens,GeneratedTokens             cost: tokens read and written
     twitter   time,key,key size,value size,client,operation,ttl   no header, times in seconds
 
-A row that cannot be read is an error that names its line, or is skipped if so many are allowed. A
+A row that cannot be read is an error that names its line, or is skipped, up to `bad_rows_max` rows. A
 file is unpacked by the ending of its name; zstd is read where Python brings it (3.14) or the
 package `zstandard` is installed.
 """

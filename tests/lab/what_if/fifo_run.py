@@ -16,7 +16,7 @@ from typing import Final, final
 from sluicegate.lab.retries import NO_MORE
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import WhatIfPlan
-from sluicegate.lab.what_if.policy_run import make_retriers
+from sluicegate.lab.what_if.runs import make_retriers
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.replay import SingleReplay
 

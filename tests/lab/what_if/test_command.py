@@ -12,8 +12,7 @@ from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec
-from sluicegate.lab.what_if.policy_run import POLICIES
-from sluicegate.lab.what_if.runs import run_rulebooks
+from sluicegate.lab.what_if.runs import POLICIES, run_rulebooks
 from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.traffic import CapturedTraffic
 from tests.lab.what_if_world import (

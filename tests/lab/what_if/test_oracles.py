@@ -24,8 +24,7 @@ from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, OutcomeCounts, WaitHistogram
 from sluicegate.lab.what_if.plan import WHOLE_US, WhatIfPlan, scale_backend
-from sluicegate.lab.what_if.policy_run import run_policies
-from sluicegate.lab.what_if.runs import NamedRules
+from sluicegate.lab.what_if.runs import NamedRules, run_policies
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.lab.world import World
 from sluicegate.rules.mesh.rule import Semantics

@@ -9,8 +9,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.what_if.plan import CLASSES
-from sluicegate.lab.what_if.sentence import summary_sentence
-from sluicegate.lab.what_if.text import render_text
+from sluicegate.lab.what_if.text import render_text, summary_sentence
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
 

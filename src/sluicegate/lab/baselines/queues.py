@@ -2,8 +2,8 @@
 
 *FIFO* is no control: a semaphore around a handler, as many in flight as there are workers. The
 others wait, first in, first out, for as long as it takes. Requests whose callers have given up are
-served too, because no network tells the server. It knows no deadline and no class, and never
-rejects.
+served too, because no network notifies the server. It has no deadline and no class, and
+never rejects.
 
 Others hold the requests that wait in another order:
 
@@ -127,7 +127,7 @@ class CodelOrder(FifoOrder):
         self._codel = Codel()
 
     def take(self, now_us: int) -> Waiter | None:
-        """Return the oldest that CoDel lets pass."""
+        """Return the oldest that CoDel does not reject."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not self._codel.drop(now_us - waiter.arrived_us, now_us):
