@@ -1,17 +1,10 @@
-"""Traces: files of recorded requests, read as a stream.
+"""Traces: tables of recorded requests, read as a stream.
 
-    trace = open_trace("requests.csv.gz")        detects the format by what the file holds
+    trace = open_trace("requests.csv.gz")        columns time,key,size,cost; all but time optional
     for row in trace.rows(): ...                 times begin at 0 and never go back
 
-Formats are tables of comma-separated rows. They differ in which column is what, and in how time is
-written; both are in `Columns`. A header is found by itself. Columns are named by the header, or by
-their number from 0.
-
-    csv       time,key,size,cost                                  all but the time may be missing
-    azure     TIMESTAMP,ContextTokens,GeneratedTokens             cost: tokens read and written
-    twitter   time,key,key size,value size,client,operation,ttl   no header, times in seconds
-
-A row that cannot be read is an error that names its line, or is skipped, up to `bad_rows_max` rows. A
+`Columns` names other columns by the header or by their number from 0; a header is found by itself.
+A row that cannot be read is an error that names its line, or is skipped, up to `bad_rows_max`. A
 file is unpacked by the ending of its name; zstd is read where Python brings it (3.14) or the
 package `zstandard` is installed.
 """
@@ -42,9 +35,6 @@ TOGETHER_MAX: Final = 1_000_000  # rows that bear the same instant
 UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
 BAD_ROWS_MAX: Final = 1_000_000
-FORMATS: Final = ("csv", "azure", "twitter")
-EMPTY: Final = "it has no rows; give one that has"
-_TWITTER_FIELDS: Final = 7
 
 
 class TraceRow(NamedTuple):
@@ -93,52 +83,22 @@ class Columns:
             raise BadValue("bad_rows_max", self.bad_rows_max, f"give 0 to {BAD_ROWS_MAX:,}")
 
 
-OWN: Final = Columns()
-AZURE: Final = Columns(
-    time="TIMESTAMP", key=None, size="ContextTokens", cost=("ContextTokens", "GeneratedTokens")
-)
-TWITTER: Final = Columns(time="0", key="1", size="3", cost=())
-
-
-def open_trace(path: str, format: str | None = None, columns: Columns | None = None) -> Trace:  # noqa: A002
-    """Open the trace in a file; `columns` is for `csv`."""
-    if format is None:
-        format = detect_format(path)  # noqa: A001 - as the flag says it
-    elif format not in FORMATS:
-        raise BadValue("--format", format, f"give one of {', '.join(FORMATS)}")
-    chosen = {"csv": columns or OWN, "azure": AZURE, "twitter": TWITTER}[format]
-    if format == "csv" and columns is None:
+def open_trace(path: str, columns: Columns | None = None) -> Trace:
+    """Open the trace in a file; without `columns` they have their usual names."""
+    if columns is None:
         names = _numbered(_first_fields(path))
         if not names:
-            raise BadValue("trace", path, EMPTY)
-        if chosen.time not in names:
+            raise BadValue("trace", path, "it has no rows; give one that has")
+        if "time" not in names:
             raise BadValue("trace", path, "name the column of its time: --time NAME (or a number)")
-        chosen = Columns(key="key" if "key" in names else None)
-    return Trace(path, rows=partial(read_table, path, chosen))
+        columns = Columns(key="key" if "key" in names else None)
+    return Trace(path, rows=partial(read_table, path, columns))
 
 
 def read_table(path: str, columns: Columns) -> Iterator[TraceRow]:
     """The rows of a file, the first at 0, each set apart from those of the same second."""
     unit_us = max(int(UNITS[columns.unit]), 1)
     yield from spread(from_zero(_rows(path, columns), path), unit_us)
-
-
-def detect_format(path: str) -> str:
-    """The format of a file, by the fields of its first row."""
-    fields = _first_fields(path)
-    if AZURE.time in fields:
-        return "azure"
-    return "twitter" if _is_twitter(fields) else "csv"
-
-
-def _is_twitter(fields: Sequence[str]) -> bool:
-    if len(fields) != _TWITTER_FIELDS:
-        return False
-    try:
-        parse_time(fields[0], "s")
-    except ValueError:
-        return False
-    return True
 
 
 def parse_time(text: str, unit: str) -> int:

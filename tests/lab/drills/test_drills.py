@@ -162,8 +162,6 @@ def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
         "shares",
         "byte-hog",
         "game",
-        "flood",
-        "hammer",
     }
     assert set(command.drills_by_name()) == names
     for name, drill in command.drills_by_name().items():

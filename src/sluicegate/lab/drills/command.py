@@ -53,9 +53,7 @@ def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
         byte_hog,
-        flood,
         game,
-        hammer,
         hot_key,
         neighbour,
         overload,
@@ -73,8 +71,6 @@ def drills_by_name() -> dict[str, Drill]:
         shares,
         byte_hog,
         game,
-        flood,
-        hammer,
     )
     return {module.DRILL.name: module.DRILL for module in modules}
 

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.charts import Panel
-from sluicegate.lab.drills.record import LoadRecord, slice_of
 
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
@@ -113,21 +112,6 @@ class DrillSetting:
     def us(self, share: float = 1.0) -> int:
         """That share of the time it has."""
         return int(self.seconds * share * 1e6)
-
-
-def note_latency(
-    outcome: DrillOutcome, record: LoadRecord, span: Mapping[str, int], what: str
-) -> float:
-    """Note how long what a record measured took in a span; return its p99 in milliseconds."""
-    outcome.void += record.void_reasons()
-    part = slice_of(record, **span)
-    p99_ms = part.p_us(0.99) / 1e3
-    outcome.figures |= {
-        f"{what}: served": part.success,
-        f"{what}: p50, ms": part.p_us(0.5) / 1e3,
-        f"{what}: p99, ms": p99_ms,
-    }
-    return p99_ms
 
 
 class Drill(NamedTuple):

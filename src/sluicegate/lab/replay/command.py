@@ -10,7 +10,7 @@ from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
 from sluicegate.lab.text import format_number
-from sluicegate.lab.traces import BAD_ROWS_MAX, FORMATS, Columns, Trace, open_trace
+from sluicegate.lab.traces import BAD_ROWS_MAX, Columns, Trace, open_trace
 
 if TYPE_CHECKING:
     from sluicegate.lab.replay.station import Station, Survey
@@ -19,8 +19,8 @@ EXAMPLES: Final = """\
 examples:
   sluicegate lab replay requests.csv                    columns time,key,size,cost, as far as there
   sluicegate lab replay log.csv.gz --time ts --unit ms --key path --cost none
-  sluicegate lab replay azure_llm.csv --capacity 9000 --workers 8 --speed 2
-  sluicegate lab replay cluster.csv --format twitter --rows 100000 --as queue
+  sluicegate lab replay azure_llm.csv --time TIMESTAMP --cost ContextTokens,GeneratedTokens
+  sluicegate lab replay cluster.csv --time 0 --key 1 --size 3 --cost none --as queue
 """
 NONE: Final = "none"
 WORKERS_MAX: Final = 100_000
@@ -32,19 +32,14 @@ _MOST: Final = 1e15
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("trace", metavar="TRACE", help="a file")
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"one of {', '.join(FORMATS)} (default: by what the file holds)",
-    )
     for what, purpose in (("time", "of time"), ("key", "of keys"), ("size", "of sizes")):
         parser.add_argument(
-            f"--{what}", metavar="COLUMN", help=f"csv: the column {purpose}, or its number"
+            f"--{what}", metavar="COLUMN", help=f"the column {purpose}, or its number"
         )
-    parser.add_argument("--cost", metavar="A,B", help="csv: the columns whose sum is the cost")
-    parser.add_argument("--unit", default="s", help="csv: of time: s, ms, us or ns (default s)")
+    parser.add_argument("--cost", metavar="A,B", help="the columns whose sum is the cost")
+    parser.add_argument("--unit", default="s", help="of time: s, ms, us or ns (default s)")
     parser.add_argument(
-        "--bad-rows", metavar="N", default="0", help="csv: how many bad rows to skip (default 0)"
+        "--bad-rows", metavar="N", default="0", help="how many bad rows to skip (default 0)"
     )
     parser.add_argument(
         "--rows", metavar="N", default=str(ROWS_DEFAULT), help="read at most this many"
@@ -67,7 +62,7 @@ def run(arguments: Namespace) -> int:
 
     seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
     rows_max = parse_whole("--rows", arguments.rows, 1, ROWS_MAX)
-    trace = open_trace(arguments.trace, arguments.format, columns_of(arguments))
+    trace = open_trace(arguments.trace, columns_of(arguments))
     candidate = arguments.candidate or station.OURS
     if candidate not in station.CANDIDATES:
         raise BadValue("--as", candidate, f"give one of {', '.join(station.CANDIDATES)}")

@@ -1,4 +1,4 @@
-"""What-if as text: the sentence (which rulebook serves CRITICAL best, and the price) and the table."""
+"""What-if as text: the sentence about the best rulebook and its price, and the table."""
 
 from __future__ import annotations
 
