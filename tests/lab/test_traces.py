@@ -130,7 +130,8 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 def test_azure_costs_are_tokens_read_and_written(tmp_path: Path) -> None:
     path = written(tmp_path, "llm.csv", AZURE)
-    columns = Columns(time="TIMESTAMP", key=None, cost=("ContextTokens", "GeneratedTokens"))
+    tokens = ("ContextTokens", "GeneratedTokens")
+    columns = Columns(time="TIMESTAMP", key=None, size=tokens[0], cost=tokens)
     assert read(path, columns) == [TraceRow(0, "", 4808, 4818), TraceRow(500_000, "", 3180, 3188)]
 
 
