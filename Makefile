@@ -42,9 +42,8 @@ engines prove: WORKERS ?= auto
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 # Worlds on virtual time end alike on both builds, and the compiled one plays them faster. So
-# they run in `make test-compiled`, or with TESTS=tests/lab. test_overhead.py counts calls, which only
-# the interpreted build shows.
-WORLDS = --ignore-glob='*/lab/scenarios/test_[!o]*.py' --ignore=tests/lab/test_scenarios.py
+# they run in `make test-compiled`, or with TESTS=tests/lab.
+WORLDS = --ignore-glob='*/lab/scenarios/test_*.py' --ignore=tests/lab/test_scenarios.py
 
 .PHONY: help
 help: ## this list

@@ -30,9 +30,9 @@ from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.lab.drills.grpc_calls import GREETING, GrpcCall
 from sluicegate.testing import HandClock
 from sluicegate.wire.resp import command
+from tests.doors.grpc_calls import GREETING, GrpcCall
 from tests.doors.listening import run
 from tests.doors.resp.service import Tokens
 from tests.prove.seeds import first

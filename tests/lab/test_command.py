@@ -29,7 +29,6 @@ from sluicegate.lab.scenario import Scenario as AScenario
 from sluicegate.lab.station_candidates import (
     ALL,
     StationCandidate,
-    kernel_candidate,
     policy_candidate,
 )
 from sluicegate.lab.text import format_number
@@ -308,7 +307,7 @@ def test_a_goal_whose_figure_is_no_number_says_what_there_is(tmp_path: Path, val
 def test_the_report_is_a_verb_with_a_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"), "--no-drills")
+    words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"))
     assert lab("report", TINY, *words) == 0
     output = capsys.readouterr().out
     assert "tiny: 3 of 3 goals" in output
@@ -362,15 +361,15 @@ def test_a_policy_that_never_answers_is_told_with_the_command_that_repeats_it(
 def test_a_bug_in_a_candidate_keeps_its_traceback_and_says_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(rig: Rig) -> object:
+    def broken(rig: Rig, world: World) -> object:
         raise LookupError("a bug")
 
     candidates: dict[str, StationCandidate] = dict(SMALL.candidates)
-    candidates["broken"] = kernel_candidate(broken)  # type: ignore[arg-type]
+    candidates["broken"] = policy_candidate(broken)  # type: ignore[arg-type]
     monkeypatch.setattr(scenarios, "TABLE", {"small": replace(SMALL, candidates=candidates)})
     with pytest.raises(LookupError) as caught:
         lab("run", "small", "--as", "broken", "--case", "4x", "--runs", "1")
-    assert "--case 4x --as broken --seed 0" in caught.value.__notes__[0]
+    assert "--case 4x --as broken --seed 0" in caught.value.__notes__[-1]
 
 
 def test_progress_shows_from_the_beginning_and_is_cleared_when_a_run_fails() -> None:

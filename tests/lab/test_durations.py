@@ -12,7 +12,6 @@ from sluicegate.lab.durations import (
     Exponential,
     Lognormal,
     Pareto,
-    RecordedDurations,
 )
 from sluicegate.lab.random_source import RandomSource, derive_seed
 from sluicegate.testing import SeededChance
@@ -23,7 +22,6 @@ SPANS: list[Duration] = [
     Lognormal(700.0, 0.8),
     Pareto(700.0, 2.5),
     Bimodal(Constant(100), Exponential(6_100.0), 0.1),
-    RecordedDurations((100, 500, 1_500)),
 ]
 
 
@@ -52,13 +50,6 @@ def test_a_bimodal_draws_the_seldom_one_as_often_as_it_says() -> None:
     assert sum(sampler() == 9 for _ in range(50_000)) == pytest.approx(3_000, rel=0.06)
 
 
-def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
-    sampler = RecordedDurations((1, 2, 3)).sampler(SeededChance(2))
-    values = [sampler() for _ in range(7)]
-    at = values[0] - 1
-    assert values == [(at + step) % 3 + 1 for step in range(7)]
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -66,7 +57,6 @@ def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
         lambda: Exponential(0),
         lambda: Lognormal(10, 0),
         lambda: Bimodal(Constant(1), Constant(2), 1.5),
-        lambda: RecordedDurations(()),
     ],
 )
 def test_spans_that_make_no_sense_are_refused(make: object) -> None:

@@ -8,17 +8,15 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.goals import Goal, judge_goals
-from sluicegate.lab.ledger import BUCKET_US, RunLedger
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import (
     amplification,
     capacity_us,
     figures,
     jain,
-    least_goodput,
     quantile,
     recovery_s,
     refused_p99_ms,
-    settled_s,
 )
 from sluicegate.lab.speed_profile import SpeedProfile
 from tests.lab.confidence import interval
@@ -73,25 +71,6 @@ def test_recovery_counts_from_the_repair_to_the_first_good_second() -> None:
     assert recovery_s(book, 3 * SECOND, 6 * SECOND) == 0.7
     book.good_at[67:] = [9] * len(book.good_at[67:])
     assert recovery_s(book, 3 * SECOND, 6 * SECOND) == inf
-
-
-def test_the_least_goodput_is_that_of_the_worst_second() -> None:
-    book = ledger()
-    book.useful_us_at = [32 * BUCKET_US] * 101
-    book.useful_us_at[50] = 0
-    assert least_goodput(small(1), book, 0) == pytest.approx(0.9)
-    assert least_goodput(small(1), book, 6 * SECOND) == 1
-
-
-def test_it_has_settled_when_no_later_tail_is_half_as_long_again() -> None:
-    book = ledger()
-    book.good_us_at = [[100 if bucket >= 20 else 400] for bucket in range(101)]
-    assert settled_s(book, 0) == 2.0
-    book.good_us_at = [[100] for _ in range(101)]
-    assert settled_s(book, 0) == 0.0
-    book.good_us_at[99] = [400]
-    assert settled_s(book, 0) == inf
-    assert settled_s(ledger(), 0) == inf
 
 
 def test_the_ledger_counts_what_ends_after_the_warm_up() -> None:

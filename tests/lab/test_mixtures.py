@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.mixtures import (
+from tests.lab.mixtures import (
     HALF_AND_HALF,
     HONEST,
     SHIPPED,

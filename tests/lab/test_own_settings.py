@@ -18,7 +18,7 @@ from typing import Any, Never
 import pytest
 
 from sluicegate import policies
-from sluicegate.lab.scenario import TASKS, AnyScenario
+from sluicegate.lab.scenario import AnyScenario
 from sluicegate.lab.scenarios import TABLE
 from sluicegate.lab.virtual_loop import VirtualLoop
 from sluicegate.policies.quota import request_units
@@ -99,7 +99,7 @@ def own(scenario: AnyScenario) -> set[str]:
 @interpreted
 @pytest.mark.parametrize(
     "scenario",
-    [one for one in TABLE.values() if one.candidate(one.ours).mode == TASKS],
+    TABLE.values(),
     ids=lambda scenario: scenario.name,
 )
 def test_a_setting_of_a_scenario_s_own_is_named_with_its_reason(scenario: AnyScenario) -> None:

@@ -9,11 +9,11 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
-from sluicegate.lab import kernel_mode, task_mode
+from sluicegate.lab import task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import FifoPool, NoControl, fifo_pool
-from sluicegate.lab.clients import RetryingCall, bots, make_request, open_loop
+from sluicegate.lab.baselines.queues import QueuedPermit, QueuedPool, fifo_pool
+from sluicegate.lab.clients import RetryingCall, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
 from sluicegate.lab.rig import Rig, WorkKind
@@ -33,15 +33,6 @@ def test_five_runs_of_a_seed_have_one_digest_and_another_seed_another() -> None:
     assert len({ended.digest for ended in runs}) == 1
     assert len({tuple(ended.value.by_kind[0].good_us) for ended in runs}) == 1
     assert task_mode.run_world(rig, queue, 8).digest != runs[0].digest
-
-
-def test_a_pool_in_full_mode_and_a_queue_in_kernel_mode_tell_the_same_story() -> None:
-    rig = small(0.9, span_us=8 * SECOND)
-    with_tasks = task_mode.run_policy(rig, fifo_pool, 3)
-    with_kernels = kernel_mode.run_queue(rig, lambda _: NoControl(), 3)
-    assert with_tasks.by_kind[0].offered == with_kernels.by_kind[0].offered
-    assert with_tasks.useful_us == pytest.approx(with_kernels.useful_us, rel=0.02)
-    assert with_tasks.by_kind[0].late == with_kernels.by_kind[0].late == 0
 
 
 def test_the_production_queue_keeps_a_service_at_what_is_possible_where_a_pool_dies() -> None:
@@ -86,13 +77,15 @@ def test_naive_callers_in_full_mode_try_again_and_their_old_attempts_go_on() -> 
 
 def test_a_pool_passes_a_place_on_when_whoever_was_given_it_is_cancelled() -> None:
     async def main(world: World) -> list[str]:
-        pool = FifoPool(1)
+        pool = QueuedPool(1)
         request = make_request(world, KIND, 0)
         first = await pool.admit(request, world.clock)
+        assert isinstance(first, QueuedPermit)
         order: list[str] = []
 
         async def wait(name: str) -> None:
             permit = await pool.admit(request, world.clock)
+            assert isinstance(permit, QueuedPermit)
             order.append(name)
             assert permit.end(Outcome.SUCCESS, world.clock.now_us())
             assert not permit.end(Outcome.SUCCESS, world.clock.now_us())
@@ -181,21 +174,6 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
         return came
 
     assert run(main, 0).value == list(range(10_000, 100_000, 10_000))
-
-
-def test_a_bot_sends_again_whatever_it_was_told() -> None:
-    async def main(world: World) -> int:
-        sent = 0
-
-        async def refuse(request: Request) -> bool:
-            nonlocal sent
-            sent += 1
-            return False
-
-        await bots(world, KIND, refuse, pause_us=1_000, until_us=100_000, count=2)
-        return sent
-
-    assert run(main, 0).value == 200
 
 
 def test_a_retrying_call_ends_with_an_answer_or_its_attempts_and_its_deadlines() -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import struct
-from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -13,19 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.arrivals import Even, Poisson
-from sluicegate.lab.traces import files
-from sluicegate.lab.traces.formats import Columns, detect_format, open_trace, parse_time
-from sluicegate.lab.traces.shapes import (
-    SHAPES,
-    HotShift,
-    ScanMix,
-    TraceShape,
-    Zipf,
-    generate_trace,
+from sluicegate.lab import traces
+from sluicegate.lab.traces import (
+    BadTraceRow,
+    Columns,
+    TraceRow,
+    open_trace,
+    parse_time,
+    spread,
 )
-from sluicegate.lab.traces.trace import BadTraceRow, TraceRow, spread
-from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
@@ -41,8 +35,8 @@ def written(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def read(path: str, kind: str | None = None, columns: Columns | None = None) -> list[TraceRow]:
-    return list(open_trace(path, kind, columns).rows())
+def read(path: str, columns: Columns | None = None) -> list[TraceRow]:
+    return list(open_trace(path, columns).rows())
 
 
 # Tables.
@@ -55,20 +49,19 @@ def test_a_table_of_our_own_has_time_key_size_and_cost_in_any_order(tmp_path: Pa
 
 def test_what_a_table_lacks_has_a_default_that_claims_nothing(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, "a.csv", "time\n1\n2\n"))
-    assert (trace.timed, trace.keyed) == (True, False)
     assert list(trace.rows()) == [TraceRow(0, "", 0, 1), TraceRow(SECOND, "", 0, 1)]
-    trace = open_trace(written(tmp_path, "b.csv", "key\na\nb\n"))
-    assert (trace.timed, trace.keyed) == (False, True)
+    with pytest.raises(BadValue, match="--time NAME"):
+        open_trace(written(tmp_path, "b.csv", "key\na\nb\n"))
 
 
 def test_columns_are_found_by_name_or_by_number_with_a_header_or_without(tmp_path: Path) -> None:
     columns = Columns(time="ts", key="path", size=None, cost=("in", "out"), unit="ms")
     path = written(tmp_path, "a.csv", "ts,path,in,out\n5,/a,1,2\n8,/b,3,4\n")
-    assert read(path, "csv", columns) == [TraceRow(0, "/a", 0, 3), TraceRow(3_000, "/b", 0, 7)]
+    assert read(path, columns) == [TraceRow(0, "/a", 0, 3), TraceRow(3_000, "/b", 0, 7)]
     numbered = Columns(time="0", key="1", size=None, cost=("2", "3"), unit="ms")
-    assert read(path, "csv", numbered) == read(path, "csv", columns)
+    assert read(path, numbered) == read(path, columns)
     bare = written(tmp_path, "b.csv", "5,/a,1,2\n8,/b,3,4\n")
-    assert read(bare, "csv", numbered) == read(path, "csv", columns)
+    assert read(bare, numbered) == read(path, columns)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +102,9 @@ def test_a_row_that_is_cut_off_has_too_few_columns(tmp_path: Path) -> None:
 def test_so_many_bad_rows_may_be_passed_over_and_no_more(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "time,key\n1,a\nx,b\n\n2,c\ny,d\n")
     columns = Columns(bad_rows_max=2)
-    assert [row.key for row in read(path, "csv", columns)] == ["a", "c"]
+    assert [row.key for row in read(path, columns)] == ["a", "c"]
     with pytest.raises(BadTraceRow, match="line 6"):
-        read(path, "csv", Columns(bad_rows_max=1))
+        read(path, Columns(bad_rows_max=1))
 
 
 def test_time_that_goes_back_is_told(tmp_path: Path) -> None:
@@ -123,7 +116,7 @@ def test_time_that_goes_back_is_told(tmp_path: Path) -> None:
 def test_a_column_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "ts,path\n1,a\n")
     with pytest.raises(BadValue, match=r"column of key.*or none: ts, path"):
-        read(path, "csv", Columns(time="ts"))
+        read(path, Columns(time="ts"))
     with pytest.raises(BadValue, match="--time NAME"):
         open_trace(path)
 
@@ -137,14 +130,15 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 def test_azure_costs_are_tokens_read_and_written(tmp_path: Path) -> None:
     path = written(tmp_path, "llm.csv", AZURE)
-    assert detect_format(path) == "azure"
-    assert read(path) == [TraceRow(0, "", 4808, 4818), TraceRow(500_000, "", 3180, 3188)]
+    tokens = ("ContextTokens", "GeneratedTokens")
+    columns = Columns(time="TIMESTAMP", key=None, size=tokens[0], cost=tokens)
+    assert read(path, columns) == [TraceRow(0, "", 4808, 4818), TraceRow(500_000, "", 3180, 3188)]
 
 
 def test_twitter_rows_of_one_second_are_set_apart_within_it(tmp_path: Path) -> None:
     path = written(tmp_path, "cluster", TWITTER)
-    assert detect_format(path) == "twitter"
-    assert read(path) == [
+    columns = Columns(time="0", key="1", size="3", cost=())
+    assert read(path, columns) == [
         TraceRow(0, "k1", 300, 1),
         TraceRow(500_000, "k2", 100, 1),
         TraceRow(2 * SECOND, "k1", 300, 1),
@@ -169,109 +163,6 @@ def test_rows_of_one_second_come_before_the_next_instant_there_is() -> None:
     assert [row.at_us for row in spread(rows, SECOND)] == [0, 50_000, 100_000]
 
 
-# Keys.
-
-
-@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
-def test_keys_are_whole_numbers_of_32_bits_the_weightiest_byte_first(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[int]
-) -> None:
-    path = tmp_path_factory.mktemp("keys") / "a.trace"
-    path.write_bytes(struct.pack(f">{len(keys)}I", *keys))
-    trace = open_trace(str(path), "keys")  # some are as good as text
-    assert not trace.timed
-    assert [row.key for row in trace.rows()] == [str(key) for key in keys]
-
-
-def test_keys_are_read_in_chunks_and_half_a_key_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.trace"
-    path.write_bytes(struct.pack(">40000I", *range(40_000)))  # more than two chunks
-    assert [row.key for row in open_trace(str(path)).rows()] == [str(n) for n in range(40_000)]
-    path.write_bytes(struct.pack(">2I", 1, 2) + b"\0")
-    with pytest.raises(BadValue, match="1 bytes after 2 keys"):
-        list(open_trace(str(path)).rows())
-
-
-# Other traces of caches.
-
-
-def test_a_text_is_never_taken_for_numbers_whatever_its_name(tmp_path: Path) -> None:
-    path = written(tmp_path, "glimpse.trace", "* a comment\n12\n13 rest\n")
-    with pytest.raises(BadValue, match="--format with one of csv"):
-        open_trace(path)  # lines of one word, and of two
-    path = written(tmp_path, "glimpse.trace", "* a comment\n\n1234\n12\r\n1234\n")
-    assert detect_format(path) == "lines"
-    assert read(path) == [TraceRow(0, "1234"), TraceRow(0, "12"), TraceRow(0, "1234")]
-    assert read(written(tmp_path, "a.trace", "time,key\n1,a\n")) == [TraceRow(0, "a")]
-
-
-def test_what_is_no_text_is_keys_only_where_its_name_or_the_caller_says_so(tmp_path: Path) -> None:
-    keys = struct.pack(">2I", 7, 8)
-    (tmp_path / "a.dat").write_bytes(keys)
-    with pytest.raises(BadValue, match="--format keys"):
-        open_trace(str(tmp_path / "a.dat"))
-    assert read(str(tmp_path / "a.dat"), "keys") == [TraceRow(0, "7"), TraceRow(0, "8")]
-    (tmp_path / "a.trc.bin").write_bytes(keys)
-    assert detect_format(str(tmp_path / "a.trc.bin")) == "keys"
-
-
-def test_adaptsize_has_time_key_and_size(tmp_path: Path) -> None:
-    path = written(tmp_path, "cdn.tr", "10 7 300\n12 8 55\n")
-    assert detect_format(path) == "adaptsize"
-    assert read(path) == [TraceRow(0, "7", 300), TraceRow(2 * SECOND, "8", 55)]
-    assert open_trace(path).timed
-    with pytest.raises(BadTraceRow, match="line 2"):
-        read(written(tmp_path, "bad.tr", "10 7 300\n12 8 -1\n"), "adaptsize")
-    with pytest.raises(BadTraceRow, match=r"line 1.*give a time, a key and a size"):
-        read(written(tmp_path, "words.tr", "10 7\n"), "adaptsize")
-
-
-def oracle(*rows: tuple[int, int, int, int]) -> bytes:
-    return b"".join(struct.pack("<IQIq", *row) for row in rows)
-
-
-@pytest.mark.parametrize("name", ["w.oracleGeneral", "w.oracleGeneral.bin", "w.trace"])
-def test_records_of_libcachesim_are_told_by_what_they_hold(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    last = (1 << 63) - 1
-    path.write_bytes(oracle((10, 1 << 40, 300, 2), (10, 8, 55, -1), (12, 1 << 40, 300, last)))
-    assert detect_format(str(path)) == "oracle"
-    assert open_trace(str(path)).timed
-    key = str(1 << 40)
-    assert read(str(path)) == [
-        TraceRow(0, key, 300),
-        TraceRow(SECOND // 2, "8", 55),
-        TraceRow(2 * SECOND, key, 300),
-    ]
-
-
-def test_a_record_of_libcachesim_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "w.oracleGeneral"
-    path.write_bytes(oracle(*[(at, at % 7, 1, -1) for at in range(5_000)])[:-1])
-    with pytest.raises(BadValue, match=r"23 bytes after 4,999 records' .*records of 24 bytes each"):
-        read(str(path))
-
-
-@given(st.lists(st.integers(1, (1 << 24) - 1), min_size=6, max_size=60))
-def test_keys_of_32_bits_are_never_taken_for_records(keys: list[int]) -> None:
-    assert not files.is_oracle(struct.pack(f">{len(keys)}I", *keys))
-
-
-def test_a_table_with_other_marks_than_commas_is_not_taken_for_keys(tmp_path: Path) -> None:
-    for text in ("time;key\n1;a\n2;b\n", "1|a\n2|b\n"):
-        path = written(tmp_path, "table.csv", text)
-        with pytest.raises(
-            BadValue, match="set its columns apart by commas, or say --format lines"
-        ):
-            open_trace(path)
-    assert detect_format(written(tmp_path, "keys.txt", "a;b\nc\nd\n")) == "lines"
-
-
-def test_a_line_that_is_cut_off_where_the_format_is_told_does_not_count(tmp_path: Path) -> None:
-    lines = "".join(f"{at} {at % 7} 300\n" for at in range(1_000_000, 1_001_000))
-    assert detect_format(written(tmp_path, "long.tr", lines)) == "adaptsize"
-
-
 # Files.
 
 
@@ -283,8 +174,6 @@ def test_packed_files_are_read_as_they_are(tmp_path: Path, ending: str, pack: ob
     assert callable(pack)
     (tmp_path / f"a.csv{ending}").write_bytes(pack(b"\xef\xbb\xbftime,key\n1,a\n2,b\n"))
     assert read(str(tmp_path / f"a.csv{ending}")) == [TraceRow(0, "a"), TraceRow(SECOND, "b")]
-    (tmp_path / f"a.trace{ending}").write_bytes(pack(struct.pack(">I", 9)))
-    assert read(str(tmp_path / f"a.trace{ending}")) == [TraceRow(0, "9")]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
@@ -300,22 +189,16 @@ def test_a_broken_archive_and_a_missing_file_are_told_by_name(tmp_path: Path, en
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_a_trace_of_nothing_is_told_as_that(tmp_path: Path, name: str, text: str) -> None:
     path = written(tmp_path, name, text)
-    for format_ in (None, "csv"):
-        with pytest.raises(BadValue, match="it has no rows"):
-            open_trace(path, format_)
+    with pytest.raises(BadValue, match="it has no rows"):
+        open_trace(path)
 
 
 def test_zstd_without_its_package_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    monkeypatch.setattr(traces, "find_spec", lambda name: None)
     with pytest.raises(BadValue, match="pip install zstandard"):
         open_trace(written(tmp_path, "a.csv.zst", ""))
-
-
-def test_a_format_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="csv, azure, twitter, keys"):
-        open_trace(written(tmp_path, "a.csv", "time\n"), "parquet")
 
 
 def test_a_trace_is_a_stream_of_which_nothing_is_kept(tmp_path: Path) -> None:
@@ -324,63 +207,3 @@ def test_a_trace_is_a_stream_of_which_nothing_is_kept(tmp_path: Path) -> None:
     )
     first = list(islice(open_trace(path).rows(), 3))  # the bad row at the end is not met
     assert [row.at_us for row in first] == [0, SECOND, 2 * SECOND]
-
-
-# Shapes.
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_shape_is_the_same_for_the_same_seed_and_goes_forward_in_time(name: str) -> None:
-    rows = list(islice(generate_trace(name, 3).rows(), 500))
-    assert rows == list(islice(generate_trace(name, 3).rows(), 500))
-    assert rows != list(islice(generate_trace(name, 4).rows(), 500))
-    assert all(early.at_us <= late.at_us for early, late in pairwise(rows))
-    assert rows[-1].at_us < SHAPES[name].span_us
-
-
-def test_zipf_keys_are_as_hot_as_their_rank_says() -> None:
-    pick = Zipf(alpha=1.0, keys=100).picker(SeededChance(1))
-    counts = Counter(pick(0)[0] for _ in range(50_000))
-    whole = sum(1 / rank for rank in range(1, 101))
-    for rank in (1, 2, 10):
-        assert counts[f"k{rank - 1}"] / 50_000 == pytest.approx(1 / rank / whole, rel=0.1)
-
-
-def test_hot_keys_are_others_after_a_while() -> None:
-    keys = HotShift(hot=2, share=0.9, every_us=SECOND, keys=1_000)
-    pick = keys.picker(SeededChance(1))
-    early = Counter(pick(0)[0] for _ in range(2_000)).most_common(2)
-    late = Counter(pick(SECOND)[0] for _ in range(2_000)).most_common(2)
-    assert {key for key, _ in early} == {"k0", "k1"}
-    assert {key for key, _ in late} == {"k2", "k3"}
-    assert sum(count for _, count in early) / 2_000 == pytest.approx(0.9, abs=0.05)
-
-
-def test_scans_are_few_and_dear() -> None:
-    shape = TraceShape(
-        arrivals=Poisson(1_000), keys=ScanMix(share=0.1, scan_cost=50), span_us=5 * SECOND
-    )
-    rows = list(shape.rows(1))
-    scans = [row for row in rows if row.cost > 1]
-    assert {row.cost for row in scans} == {50}
-    assert len(scans) / len(rows) == pytest.approx(0.1, abs=0.02)
-
-
-def test_a_shape_ends_when_its_span_does() -> None:
-    shape = TraceShape(arrivals=Even(10), keys=Zipf(), span_us=SECOND)
-    assert [row.at_us for row in shape.rows(0)] == [n * 100_000 for n in range(1, 10)]
-
-
-def test_shapes_that_cannot_be_are_refused() -> None:
-    for make in (
-        lambda: Zipf(alpha=-1),
-        lambda: Zipf(keys=0),
-        lambda: HotShift(hot=0),
-        lambda: HotShift(share=2),
-        lambda: HotShift(every_us=0),
-        lambda: ScanMix(share=-1),
-        lambda: ScanMix(scan_cost=0),
-        lambda: generate_trace("square", 0),
-    ):
-        with pytest.raises(BadValue):
-            make()

@@ -13,12 +13,6 @@ from typing import Final
 
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    DRILL,
-    KERNELS,
-    OVER_CASES,
-    OVER_TIME,
-    TASKS,
     Candidate,
     Curves,
     Figures,
@@ -38,7 +32,7 @@ class Tiny:
 
 def good(speed: float) -> Candidate[Tiny, float]:
     """Answers `speed` of what is asked."""
-    return Candidate(lambda rig, seed: speed + seed / 1000, TASKS)
+    return Candidate(lambda rig, seed: speed + seed / 1000)
 
 
 def bad(rig: Tiny, seed: int) -> float:
@@ -80,8 +74,8 @@ SCENARIO: Final = Scenario(
     candidates={
         "ours": good(0.9),
         "without": good(0.2),
-        "other": Candidate(lambda rig, seed: 0.6, KERNELS),
-        "real": Candidate(lambda rig, seed: 0.85, DRILL),
+        "other": Candidate(lambda rig, seed: 0.6),
+        "real": Candidate(lambda rig, seed: 0.85),
     },
     ours="ours",
     must_fail=("without",),
@@ -89,12 +83,6 @@ SCENARIO: Final = Scenario(
     measure=measure,
     curves=curves,
     columns=("share", "p99_ms"),
-    plots=(
-        PlotSpec("What is answered", ("share",), over=OVER_CASES, y="of what is asked", x="load"),
-        PlotSpec("How long", ("p99_ms",), over=OVER_CASES, y="ms", x="load", log_y=True),
-        PlotSpec("Both", ("share", "p99_ms"), over=AS_BARS, y="share, and ms"),
-        PlotSpec("Over time", ("good_per_s",), over=OVER_TIME, y="a second", x="seconds"),
-        PlotSpec("Asked", ("offered_per_s", "good_per_s"), over=OVER_TIME, y="a second", x="s"),
-    ),
+    plots=(PlotSpec("Over time", "good_per_s", "a second"),),
     scale="a millionth of the real one",
 )

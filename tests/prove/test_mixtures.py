@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.mixtures import SHIPPED, Mixture, climb, play
+from tests.lab.mixtures import SHIPPED, Mixture, climb, play
 from tests.lab.test_mixtures import DEAREST_RU
 from tests.prove.seeds import seeds, whole
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from html import escape
 from typing import Final
 
-from sluicegate.lab.plots_style import theme_style
+from sluicegate.lab import charts
 
 STYLE: Final = (
-    theme_style()
+    charts.theme_style()
     + """\
 text { fill: var(--ink); font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; }
 text.axis { fill: var(--muted); font-size: 12px; } text.end { text-anchor: end; }
@@ -33,15 +31,4 @@ text.mid { text-anchor: middle; } text.name { font-weight: 600; }
 
 def svg_file(drawn: str, description: str, style: str = STYLE) -> str:
     """Return the file; readers of screens are told the title, and then the description."""
-    found = re.match(r'<svg viewBox="0 0 (\d+) (\d+)"', drawn)
-    if found is None:
-        raise ValueError("this is no drawing of the chart kit")
-    wide, tall = found.groups()
-    head, title, rest = drawn.partition("</title>")
-    head = head.replace(
-        "<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{tall}" ', 1
-    )
-    return (
-        f"{head}{title}<desc>{escape(description)}</desc><style>{style}</style>"
-        f'<rect class="paper" width="{wide}" height="{tall}"/>{rest}\n'
-    )
+    return charts.svg_file(drawn, description, style)

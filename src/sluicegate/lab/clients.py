@@ -1,8 +1,7 @@
 """Clients: who sends work in a world, as coroutines that call a function for each request.
 
 Open-loop callers never wait for an answer before they send the next request; that is what overload
-is made of. Closed-loop callers wait, and think. Bots are closed-loop callers who do not think and
-ignore hints. What a call goes through (a policy, a network, a backend) is the function's business.
+is made of. What a call goes through (a policy, a network, a backend) is the function's business.
 """
 
 from __future__ import annotations
@@ -82,21 +81,6 @@ async def run_callers(
         world.spawn(open_loop(world, kind, call, until_us=until_us), f"clients/{kind.name}")
     await world.until_us(until_us)
     await world.cancel_others()
-
-
-async def bots(
-    world: World, kind: WorkKind, call: Call, *, pause_us: int, until_us: int, count: int
-) -> None:
-    """`count` callers who send the next request `pause_us` after each answer, whatever it says."""
-
-    async def bot(number: int) -> None:
-        while world.elapsed_us < until_us:
-            await call(make_request(world, kind, number % kind.callers))
-            await world.sleep_us(max(pause_us, 1))
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(count):
-            group.create_task(bot(number), name=f"bot-{kind.name}-{number}")
 
 
 @final

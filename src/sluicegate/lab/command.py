@@ -4,7 +4,7 @@ It exits with 0 when what it ran met its goals, with 1 when something did not: t
 of every goal that was missed is printed, and the command that repeats that run.
 
 A verb that needs more than a few lines has a module of its own. What such a module needs to run
-(scenarios, policies, matplotlib) it imports when it runs: all of them are imported for the flags.
+(scenarios, policies) it imports when it runs: all of them are imported for the flags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ examples:
   sluicegate lab run overload --workers 16 --work 30ms --arrivals on-off:50ms/50ms \\
       --mix critical=20%,bulk=80%                a station of your own: the answer in a sentence
   sluicegate lab run mine.toml                   the same from a file, with goals
-  sluicegate lab compare overload --with fifo,folly,kernels
+  sluicegate lab compare overload --with fifo,folly,dispatcher
   sluicegate lab report --out lab-report         a page with plots
   sluicegate lab replay requests.csv             a recorded trace against our chain and a baseline
   sluicegate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000

@@ -139,35 +139,6 @@ class Pareto:
         return lambda: int(min(least_us * (1.0 - draw()) ** power, DURATION_US_MAX) + 0.5)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class RecordedDurations:
-    """Recorded durations in order, and then from the beginning."""
-
-    us: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.us or not all(0 <= us <= DURATION_US_MAX for us in self.us):
-            raise BadValue("us", self.us, "give at least one, each from 0 to a day's microseconds")
-
-    @property
-    def mean_us(self) -> float:
-        """The mean."""
-        return sum(self.us) / len(self.us)
-
-    def sampler(self, chance: Chance) -> Sampler:
-        """Return what repeats the recording, from a drawn place on."""
-        us, count = self.us, len(self.us)
-        at = int(chance.draw() * count) - 1
-
-        def duration_us() -> int:
-            nonlocal at
-            at += 1
-            return us[at % count]
-
-        return duration_us
-
-
 def _check_mean(mean_us: float) -> None:
     if not 0 < mean_us <= DURATION_US_MAX:
         raise BadValue("mean_us", mean_us, "give microseconds above 0, at most a day's")

@@ -8,7 +8,6 @@ A figure without data meets no goal: a p99 of nothing is infinite, a share of no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from math import ceil, inf
 from statistics import fmean
 from typing import Final
@@ -19,7 +18,6 @@ from sluicegate.lab.scenario import Curves, Figures
 
 RECOVERED_SHARE: Final = 0.95
 WINDOW_BUCKETS: Final = 10  # a second
-STABLE_FACTOR: Final = 1.5
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -82,38 +80,6 @@ def recovery_s(ledger: RunLedger, hurt_us: int, restored_us: int) -> float:
         if sum(ledger.good_at[begin : begin + WINDOW_BUCKETS]) >= enough:
             return (begin - first) * BUCKET_US / 1e6
     return inf
-
-
-def least_goodput(rig: Rig, ledger: RunLedger, begin_us: int) -> float:
-    """Over every second from `begin_us` on, the least work answered in time over capacity."""
-    first, end = begin_us // BUCKET_US, ledger.span_us // BUCKET_US
-    window_us = WINDOW_BUCKETS * BUCKET_US
-    return min(
-        sum(ledger.useful_us_at[begin : begin + WINDOW_BUCKETS])
-        / capacity_us(rig, begin * BUCKET_US, begin * BUCKET_US + window_us)
-        for begin in range(first, end - WINDOW_BUCKETS + 1)
-    )
-
-
-def settled_s(ledger: RunLedger, begin_us: int, *, window_buckets: int = 5) -> float:
-    """From `begin_us` until the p99 of half a second stays below 1.5 times where it ends up.
-
-    Where it ends up is the median of the second half of the windows.
-    """
-    first, end = begin_us // BUCKET_US, ledger.span_us // BUCKET_US
-    tails = [
-        quantile([*chain(*ledger.good_us_at[begin : begin + window_buckets])], 0.99)
-        for begin in range(first, end - window_buckets + 1)
-    ]
-    final = quantile(tails[len(tails) // 2 :], 0.5)
-    if final == inf:
-        return inf
-    unsettled = [at for at, tail in enumerate(tails) if not tail <= STABLE_FACTOR * final]
-    if not unsettled:
-        return 0.0
-    if unsettled[-1] == len(tails) - 1:
-        return inf
-    return (unsettled[-1] + 1) * BUCKET_US / 1e6
 
 
 TABLE: Final[Mapping[str, Callable[[Rig, RunLedger], float]]] = {

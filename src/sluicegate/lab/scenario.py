@@ -26,46 +26,30 @@ Result = TypeVar("Result")
 Figures: TypeAlias = dict[str, float]
 Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 
-KERNELS: Final = "kernels"  # no task a request
-TASKS: Final = "tasks"  # production policies as they are, on virtual time
-DRILL: Final = "drill"  # real processes and sockets on loopback
-WALL: Final = "wall"  # production policies by the clock on the wall; no two runs are the same
-
 
 class Candidate(NamedTuple, Generic[Rig, Result]):
-    """One way to meet a scenario, and how it is run."""
+    """One way to meet a scenario."""
 
     run: Callable[[Rig, int], Result]  # a rig and a seed
-    mode: str
 
 
 Maker = TypeVar("Maker")
 
 
 def candidate_maker(
-    run: Callable[[Rig, Maker, int], Result], mode: str = TASKS
+    run: Callable[[Rig, Maker, int], Result],
 ) -> Callable[[Maker], Candidate[Rig, Result]]:
     """Return what makes a candidate of what `run` takes beside a rig and a seed."""
-    return lambda make: Candidate(lambda rig, seed: run(rig, make, seed), mode)
+    return lambda make: Candidate(lambda rig, seed: run(rig, make, seed))
 
 
 class PlotSpec(NamedTuple):
-    """What the report draws of a scenario, a line (or a bar) for each candidate.
-
-    Over cases `names` are figures, over time they are curves; as bars each figure has its group.
-    """
+    """A plot of the report over time: a panel for each case, a line for each candidate."""
 
     title: str
-    names: tuple[str, ...]
-    over: str  # OVER_CASES, OVER_TIME or AS_BARS
-    y: str  # what the axis says
-    x: str = ""
+    curve: str
+    y: str  # the label of the axis
     log_y: bool = False
-
-
-OVER_CASES: Final = "cases"
-OVER_TIME: Final = "time"
-AS_BARS: Final = "bars"
 
 
 # Most rigs are played with it.

@@ -165,7 +165,6 @@ def _write_claim(claim: _Claim, where: str, seeds: Sequence[int], write: Write) 
     """Print how a candidate's runs compare with the goals, and how to repeat what missed."""
     scenario, candidate, judged = claim.scenario, claim.candidate, claim.judged
     write(f"{scenario.title}: {candidate}, seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
-    write(f"  run with {scenario.candidate(candidate).mode}\n")
     if scenario.scale:
         write(f"scale: {scenario.scale}\n")
     if candidate == scenario.ours:

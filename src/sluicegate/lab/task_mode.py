@@ -1,6 +1,6 @@
-"""The full mode: a task for each request, and the production policies as they are.
+"""Task mode: a task for each request, and the production policies as they are.
 
-It runs the same rigs as `kernel_mode` into the same ledger, in a world: a request arrives, the
+It runs a rig into a ledger, in a world: a request arrives, the
 policy admits or refuses it, a backend with as many workers as the rig serves it, its permit ends. A
 refusal takes a worker for as long as the rig says a refusal costs.
 """

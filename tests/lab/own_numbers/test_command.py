@@ -156,7 +156,7 @@ def test_a_trace_gives_its_instants_and_may_be_made_denser(tmp_path: Path) -> No
     assert denser.speed == pytest.approx(200 / 11)
     keys = tmp_path / "keys.txt"
     keys.write_text("a\nb\n")
-    with pytest.raises(BadValue, match="give a trace with times"):
+    with pytest.raises(BadValue, match="give a trace whose format and columns show"):
         parse_arrivals("--arrivals", f"trace:{keys}", 100.0)
 
 
@@ -192,7 +192,7 @@ def test_a_trace_gives_its_instants_and_may_be_made_denser(tmp_path: Path) -> No
         (("--arrivals", "trace:no.csv"), "--arrivals: 'trace:no.csv' .* path of a file that is"),
         (("--deadline", "1s,2s"), "--deadline: '1s,2s' cannot be used; say once how long callers"),
         (("--deadline", "1s,bulk=2s,bulk=3s"), "--deadline: .* say once how long BULK wait"),
-        (("--with", "fifo,none"), "--with: 'none' cannot be used; .*fifo-pool, or none alone"),
+        (("--with", "fifo,none"), "--with: 'none' cannot be used; .*token-bucket, or none alone"),
         (("--workers", "2", "--seeds", "0"), r"--seeds \(or --runs\): '0'"),
     ],
 )

@@ -15,7 +15,7 @@ from sluicegate.lab.replay.station import (
     survey_trace,
 )
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.traces.trace import Trace, TraceRow
+from sluicegate.lab.traces import Trace, TraceRow
 from sluicegate.lab.world import World
 from sluicegate.policies.forms.facebook import FacebookForm, FacebookSettings
 from sluicegate.policies.stack import Stack
@@ -34,7 +34,7 @@ def bursts(seed: int, times: int = 1, rounds: int = 5) -> Trace:
             tokens = 1 + int(random.lognormvariate(5, 0.8))
             rows.append(TraceRow(times * at_us, "", 0, tokens))
             at_us += round(random.expovariate(PER_S) * SECOND)
-    return Trace("bursts", timed=True, keyed=False, rows=lambda: iter(rows))
+    return Trace("bursts", rows=lambda: iter(rows))
 
 
 def impatient(rig: Rig, _world: World) -> Stack:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -12,19 +11,18 @@ from sluicegate.lab.replay import station as replay_station
 from sluicegate.lab.replay.station import (
     Survey,
     design_station,
-    replay_keys,
     replay_trace,
     survey_trace,
 )
-from sluicegate.lab.traces.shapes import generate_trace
-from sluicegate.lab.traces.trace import Trace, TraceRow
+from sluicegate.lab.traces import Trace, TraceRow
+from tests.lab.replay.test_bursts import bursts
 
 SECOND = 1_000_000
 
 
 def even(count: int, *, gap_us: int = 10_000, cost: int = 1) -> Trace:
     rows = [TraceRow(at * gap_us, f"k{at % 7}", 0, cost) for at in range(count)]
-    return Trace("even", timed=True, keyed=True, rows=lambda: iter(rows))
+    return Trace("even", rows=lambda: iter(rows))
 
 
 def lab(*words: str) -> int:
@@ -35,7 +33,7 @@ def lab(*words: str) -> int:
 
 def test_a_survey_tells_how_much_comes_and_when_it_is_worst() -> None:
     rows = [TraceRow(0, "a", 0, 5), TraceRow(SECOND, "b", 0, 1), TraceRow(SECOND, "c", 0, 9)]
-    trace = Trace("it", timed=True, keyed=True, rows=lambda: iter(rows))
+    trace = Trace("it", rows=lambda: iter(rows))
     assert survey_trace(trace) == Survey(3, 15, SECOND, 10.0, cut=False)
     assert survey_trace(trace).cost_per_s == 15.0
     assert survey_trace(trace, speed=2).span_us == SECOND // 2
@@ -44,10 +42,7 @@ def test_a_survey_tells_how_much_comes_and_when_it_is_worst() -> None:
 
 def test_a_trace_without_rows_is_refused() -> None:
     with pytest.raises(BadValue, match="has rows"):
-        survey_trace(Trace("it", timed=True, keyed=True, rows=lambda: iter(())))
-    empty = Trace("it", timed=False, keyed=True, rows=lambda: iter(()))
-    with pytest.raises(BadValue, match="has rows"):
-        replay_keys(empty, capacity=10, per_s=1.0, rows_max=10, seed=0)
+        survey_trace(Trace("it", rows=lambda: iter(())))
 
 
 def test_what_is_not_set_is_set_so_that_the_mean_load_is_four_fifths() -> None:
@@ -83,8 +78,9 @@ def test_instants_and_costs_are_those_of_the_trace_and_speed_makes_them_denser()
 
 
 def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
-    trace = generate_trace("bursts", 1)
-    survey = survey_trace(trace, rows_max=3_000)
+    rows = [TraceRow(at * 300, f"k{at}", 0, 1) for at in range(3_000)]
+    trace = Trace("burst", rows=lambda: iter(rows))
+    survey = survey_trace(trace)
     place = design_station(survey, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     figures = {
         name: replay_station.figures_of(
@@ -97,23 +93,12 @@ def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
 
 
 def test_the_same_seed_replays_the_same() -> None:
-    trace = generate_trace("bursts", 2)
+    trace = bursts(2, rounds=2)
     survey = survey_trace(trace, rows_max=2_000)
     place = design_station(survey, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     make = replay_station.CANDIDATES["chain"]
     first, second = (replay_trace(trace, place, survey, make, 5) for _ in range(2))
     assert first.by_kind[0].good_us == second.by_kind[0].good_us
-
-
-def test_keys_alone_tell_hit_ratios_and_who_knows_the_hottest() -> None:
-    keys = [f"k{at % 5}" if at % 2 else f"cold-{at}" for at in range(4_000)]
-    trace = Trace("it", timed=False, keyed=True, rows=lambda: (TraceRow(0, key) for key in keys))
-    figures = replay_keys(trace, capacity=50, per_s=10_000.0, rows_max=10_000, seed=0)
-    # Half of all asks are for five keys, and nothing else is ever asked for again.
-    assert figures["plain lru"]["hit_ratio"] == pytest.approx(0.5, abs=0.01)
-    assert figures["lru_ttl"]["hit_ratio"] == figures["plain lru"]["hit_ratio"]
-    assert 0.3 < figures["hot_key"]["hit_ratio"] <= 0.5
-    assert figures["space_saving 2,000"][f"recall@{replay_station.HOT}"] == 1.0
 
 
 def test_the_command_prints_the_same_figures_side_by_side(
@@ -140,31 +125,22 @@ def test_the_command_prints_the_same_figures_side_by_side(
     assert [line.split()[0] for line in output.splitlines()[2:]] == ["success", "queue", "fifo"]
 
 
-def test_the_command_replays_keys_and_shapes(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "a.trace"
-    path.write_bytes(struct.pack(">8I", 1, 2, 1, 2, 1, 2, 1, 2))
-    assert lab(str(path), "--capacity", "4") == 0
-    assert "hit_ratio" in capsys.readouterr().out
-    assert lab("scans", "--rows", "300") == 0
-    assert "the first 300 rows of more" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (("nothing-there",), "TRACE"),
-        (("zipf", "--as", "nobody"), "--as"),
-        (("zipf", "--speed", "0"), "--speed"),
-        (("zipf", "--rows", "0"), "--rows"),
-        (("zipf", "--capacity", "-3"), "--capacity"),
-        (("zipf", "--timeout", "x"), "--timeout"),
-        (("zipf", "--workers", "0"), "--workers"),
-        (("zipf", "--seed", "-1"), "--seed"),
+        (("nothing-there",), "trace"),
+        (("FILE", "--as", "nobody"), "--as"),
+        (("FILE", "--speed", "0"), "--speed"),
+        (("FILE", "--rows", "0"), "--rows"),
+        (("FILE", "--capacity", "-3"), "--capacity"),
+        (("FILE", "--timeout", "x"), "--timeout"),
+        (("FILE", "--workers", "0"), "--workers"),
+        (("FILE", "--seed", "-1"), "--seed"),
     ],
 )
-def test_what_cannot_be_used_is_named(words: tuple[str, ...], field: str) -> None:
+def test_what_cannot_be_used_is_named(words: tuple[str, ...], field: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("time,key\n1,a\n2,b\n")
     with pytest.raises(BadValue) as caught:
-        lab(*words)
+        lab(*(str(path) if word == "FILE" else word for word in words))
     assert caught.value.field == field

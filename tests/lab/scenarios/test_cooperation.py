@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Request
-from sluicegate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
 from sluicegate.lab.scenarios.cooperation import (
     RIG,
     SCENARIO,
@@ -19,11 +15,9 @@ from sluicegate.lab.scenarios.cooperation import (
     play,
 )
 from sluicegate.lab.station_candidates import queue
-from sluicegate.testing import SeededChance
 from tests.lab.scenarios.trials import met
 
 MS = 1_000
-SECOND = 1_000_000
 SMALL = {
     "10x": replace(
         RIG,
@@ -64,43 +58,3 @@ def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told()
     assert figures["rejects_per_accept"] == row.refused / row.good
     assert figures["held_back"] == ended.held_back / ended.called
     assert play(rig, queue, client_throttle, 3).held_back == ended.held_back
-
-
-class Low:
-    """Draws that every probability above it refuses."""
-
-    def draw(self) -> float:
-        return 0.5
-
-
-def sent(throttle: SreThrottle, now_us: int) -> SrePermit | None:
-    admission = throttle.admit(Request("k"), now_us)
-    return None if isinstance(admission, Decision) else admission
-
-
-def test_the_textbooks_throttle_sends_twice_what_is_accepted() -> None:
-    throttle = SreThrottle(SeededChance(1))
-    accepted = count = 0
-    credit = 0.0
-    for number in range(20_000):  # ten times what the server accepts
-        credit = min(credit + 0.1, 2.0)
-        permit = sent(throttle, number * MS)
-        if permit is not None:
-            count += 1
-            good = credit >= 1
-            credit -= good
-            accepted += good
-            assert permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, number * MS)
-            assert not permit.end(Outcome.SUCCESS, number * MS)
-    assert accepted > 1_800
-    assert 1.8 < count / accepted < 2.2
-
-
-def test_the_textbooks_throttle_remembers_two_minutes() -> None:
-    throttle = SreThrottle(Low())
-    for number in range(10):
-        permit = sent(throttle, number)
-        if permit is not None:
-            permit.end(Outcome.DROPPED, number)
-    assert sent(throttle, HISTORY_US - 1) is None
-    assert sent(throttle, 2 * HISTORY_US) is not None

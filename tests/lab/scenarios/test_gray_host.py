@@ -8,10 +8,9 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson
-from sluicegate.lab.baselines.host_pickers import round_robin
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, balanced, play
+from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, balanced, play, round_robin
 from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.gray_host import HOUR, SCENARIO
 from tests.prove.seeds import first

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.baselines.caches import NoCache, TtlCache
 from sluicegate.lab.rigs.read_paths import ReadPath, ShieldedReads, VersionedStore
 from sluicegate.lab.scenarios.hot_keys import (
     SCENARIO,
     FloodRig,
     FloodRun,
     MakeReadPath,
+    TtlCache,
     absolute,
     curves,
     measure,
@@ -27,6 +27,7 @@ from sluicegate.lab.world import World
 from sluicegate.policies.cache.hot_key import HotKeySettings
 
 SHORT = FloodRig(begin_us=100_000, early_us=400_000, span_us=700_000, phase_us=200_000)
+NO_CACHE = shielded(hot_key=False, coalesce=False)
 BOUNDS = {goal.figure: goal.at_most for goal in SCENARIO.goals}
 
 
@@ -58,7 +59,7 @@ def crowded(case: str, make_front: MakeReadPath, seed: int = 11) -> dict[str, fl
 @pytest.mark.parametrize("case", ["popular", "one-key", "zipf"])
 def test_crowd_beyond_the_store_is_answered_after_one_second(case: str) -> None:
     assert crowded(case, shield)["answered"] >= 0.95
-    assert crowded(case, lambda world, store: NoCache(store.get))["answered"] < 0.9
+    assert crowded(case, NO_CACHE)["answered"] < 0.9
 
 
 def test_threshold_in_reads_a_second_misses_500_popular_keys() -> None:
@@ -104,7 +105,7 @@ def test_store_reads_more_when_policy_is_taken_out(make_front: MakeReadPath) -> 
 @pytest.mark.prove
 def test_the_baselines_are_asked_for_more_than_a_thousandth_of_ten_seconds() -> None:
     ten_seconds = 1e-3 * 160_000
-    assert flooded(lambda world, store: NoCache(store.get))["forwarded"] > ten_seconds
+    assert flooded(NO_CACHE)["forwarded"] > ten_seconds
     ttl = replace(SHORT, span_us=7_000_000, early_us=5_500_000, per_s=4_000.0, other_keys=10)
     figures = measure(ttl, play(ttl, lambda world, store: TtlCache(world.clock, store.get), 2))
     bound = BOUNDS["early_ratio"]

@@ -13,9 +13,9 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Even
-from sluicegate.lab.baselines.rate_gates import QpsQuota
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import (
+    QpsQuota,
     TenantGate,
     Tenants,
     alone_p99_us,

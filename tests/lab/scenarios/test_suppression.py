@@ -8,7 +8,6 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Steps, poisson_count
-from sluicegate.lab.baselines.account_schemes import fixed_shares, no_suppression
 from sluicegate.lab.rigs.account_steps import (
     AccountSteps,
     play_steps,
@@ -30,7 +29,7 @@ from sluicegate.lab.rigs.accounts import (
     swing,
 )
 from sluicegate.lab.scenario import run_trials
-from sluicegate.lab.scenarios.suppression import SCENARIO
+from sluicegate.lab.scenarios.suppression import SCENARIO, fixed_shares, no_suppression
 from sluicegate.testing import SeededChance
 from tests.prove.seeds import first
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import command
 from sluicegate.lab.what_if import command as what_if
 from sluicegate.lab.what_if.sources import read_books, read_traffic
@@ -152,19 +152,15 @@ def test_lines_of_json_and_logs_of_envoy_are_traffic_too(
         assert answer["rulebooks"] == plain["rulebooks"]
 
 
-def test_the_same_words_print_the_same_bytes_and_write_the_same_page(
-    capsys: pytest.CaptureFixture[str], csv: str, rules: str, tmp_path: Path
+def test_same_words_print_same_bytes(
+    capsys: pytest.CaptureFixture[str], csv: str, rules: str
 ) -> None:
-    pages, texts = [], []
+    texts = []
     for _ in range(2):
-        page = tmp_path / "page.html"
         words = ("--rules", rules, "--retries", "smart", "--with", "queue", "--seed", "9")
-        assert lab("--csv", csv, *words, "--json", "--html", str(page)) == 0
+        assert lab("--csv", csv, *words, "--json") == 0
         texts.append(capsys.readouterr().out)
-        pages.append(page.read_bytes())
-        assert not (tmp_path / "page.html.new").exists()
     assert texts[0] == texts[1]
-    assert pages[0] == pages[1]
     report = json.loads(texts[0])
     assert (report["format"], report["version"]) == ("sluicegate what-if", 1)
     assert (report["settings"]["seed"], report["settings"]["with"]) == (9, "queue")
@@ -230,8 +226,6 @@ def test_rulebooks_are_called_by_the_ends_of_their_paths_where_these_differ(
         (("--rules", "none", "--queue", "0"), "--queue", "whole number"),
         (("--rules", "none", "--requests", "0"), "--requests", "whole number"),
         (("--rules", "none", "--seed", "-1"), "--seed", "whole number"),
-        (("--rules", "none", "--html", "/nowhere/at/all.html"), "--html", "folder that is there"),
-        (("--rules", "none", "--html", "/tmp"), "--html", "folder that is there"),
         (("--rules", "none", "--jsonl", "other"), "--capture", "once"),
         (("--rules", "none", "--map", "user=x"), "--map", "--envoy-log"),
         (("--rules", "none", "--key", "x"), "--key", "--capture"),
@@ -277,9 +271,7 @@ def test_a_rules_file_of_another_name_is_not_taken_for_no_rules(tmp_path: Path) 
         read_books([str(path)], semantics="sluicegate", merge_domains=False)
 
 
-def test_an_interrupt_clears_the_bar_and_writes_no_page(
-    monkeypatch: pytest.MonkeyPatch, csv: str, rules: str, tmp_path: Path
-) -> None:
+def test_interrupt_clears_the_bar(monkeypatch: pytest.MonkeyPatch, csv: str, rules: str) -> None:
     writes: list[str] = []
 
     class Bar:
@@ -294,23 +286,10 @@ def test_an_interrupt_clears_the_bar_and_writes_no_page(
             writes.append("cleared")
 
     monkeypatch.setattr(what_if, "ProgressBar", Bar)
-    page = tmp_path / "page.html"
     with pytest.raises(KeyboardInterrupt):
-        lab("--csv", csv, "--rules", rules, "--html", str(page))
+        lab("--csv", csv, "--rules", rules)
     assert writes[0] == "reading"
     assert writes[-2:] == ["new", "cleared"]
-    assert not page.exists()
-
-
-def test_a_page_that_cannot_be_written_is_told(
-    csv: str, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(made: str, path: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(what_if.os, "replace", fails)  # type: ignore[attr-defined]
-    with pytest.raises(Unavailable, match="No space left"):
-        lab("--csv", csv, "--rules", rules, "--html", str(tmp_path / "page.html"))
 
 
 def test_a_tenth_of_all_entities_meets_a_tenth_of_the_capacity(tmp_path: Path, rules: str) -> None:

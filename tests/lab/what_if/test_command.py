@@ -12,7 +12,7 @@ from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec
-from sluicegate.lab.what_if.runs import NAMES, run_rulebooks
+from sluicegate.lab.what_if.runs import POLICIES, run_rulebooks
 from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.traffic import CapturedTraffic
 from tests.lab.what_if_world import (
@@ -181,7 +181,7 @@ def test_a_retry_that_waits_can_be_let_in_by_the_next_window() -> None:
     assert longest_us > 490 * MS  # to the next second
 
 
-@pytest.mark.parametrize("front", NAMES)
+@pytest.mark.parametrize("front", POLICIES)
 @pytest.mark.parametrize("retries", [None, Retries(attempts=3, base_us=50_000, budget_milli=100)])
 def test_the_same_seed_says_the_same_to_the_byte(front: str, retries: Retries | None) -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), check("bob", claim=Criticality.BULK)]
@@ -225,7 +225,7 @@ def test_an_instant_with_everything_at_once_is_a_span_too() -> None:
 
 def test_what_cannot_be_asked_counts_nowhere_and_is_told() -> None:
     capture = captured([(0, check("ann")), (0.1, mesh()), (0.2, check("ann"))])
-    for front in NAMES:
+    for front in POLICIES:
         answer = report(capture, [book("mine", fixed(100))], front=front)
         assert answer["rulebooks"][0]["offered"] == 2
         assert answer["rulebooks"][0]["unasked"] == 1
@@ -239,7 +239,7 @@ def test_of_a_capture_of_a_share_the_rest_is_told() -> None:
     assert "7 requests were lost" in notes
 
 
-@pytest.mark.parametrize("front", NAMES)
+@pytest.mark.parametrize("front", POLICIES)
 def test_every_request_ends_once_and_progress_comes_to_the_end(front: str) -> None:
     on_count: list[tuple[int, int, str]] = []
     books = [NONE, NINETY]
@@ -256,7 +256,7 @@ def test_every_request_ends_once_and_progress_comes_to_the_end(front: str) -> No
     assert len(on_count) == 5
 
 
-@pytest.mark.parametrize("front", NAMES)
+@pytest.mark.parametrize("front", POLICIES)
 def test_an_interrupt_ends_it_at_once_and_leaves_nothing_behind(front: str) -> None:
     def stop(done: int, total: int, name: str) -> None:
         if done:

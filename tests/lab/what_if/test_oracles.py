@@ -22,11 +22,9 @@ from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.what_if.fifo_run import run_fifo
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, OutcomeCounts, WaitHistogram
 from sluicegate.lab.what_if.plan import WHOLE_US, WhatIfPlan, scale_backend
-from sluicegate.lab.what_if.policy_run import run_policies
-from sluicegate.lab.what_if.runs import NamedRules
+from sluicegate.lab.what_if.runs import NamedRules, run_policies
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.lab.world import World
 from sluicegate.rules.mesh.rule import Semantics
@@ -36,6 +34,7 @@ from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.side import Query
 from sluicegate.shadow.traffic import CapturedTraffic
 from sluicegate.testing import START_US
+from tests.lab.what_if.fifo_run import run_fifo
 from tests.lab.what_if_world import NONE, book, fixed, plan, station, traffic_of
 from tests.shadow.replay.captures import captured, check, limit, mesh, vips
 from tests.shadow.synthetic import synthetic_traffic
@@ -48,7 +47,7 @@ BUDGETED = Retries(attempts=3, base_us=40_000, budget_milli=300, reserve_milli_p
 
 def pooled(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     traffic = traffic_of(capture, [rules], how.speed)
-    return run_fifo(how, traffic, SingleReplay(rules.rules, capture.queries), lambda come: None)
+    return run_fifo(how, traffic, SingleReplay(rules.rules, capture.queries))
 
 
 def in_a_world(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:

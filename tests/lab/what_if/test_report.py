@@ -1,20 +1,15 @@
-"""What is said of the figures: the sentence, the text, the page."""
+"""What is said of the figures: the sentence and the text."""
 
 from __future__ import annotations
 
 import copy
-import json
-import re
 from typing import Any
 
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab.what_if.page import render_what_if
 from sluicegate.lab.what_if.plan import CLASSES
-from sluicegate.lab.what_if.sentence import summary_sentence
-from sluicegate.lab.what_if.text import render_text
-from sluicegate.shadow.report.report import as_json
+from sluicegate.lab.what_if.text import render_text, summary_sentence
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
 
@@ -121,20 +116,6 @@ def test_rows_that_say_nothing_are_left_out(full: dict[str, Any]) -> None:
     assert "attempts" in render_text(retried)
 
 
-def test_the_page_needs_nothing_else_and_trusts_no_name(full: dict[str, Any]) -> None:
-    page = render_what_if(full)
-    assert "<b>mine" not in page
-    assert "&lt;b&gt;mine" in page
-    assert "<script" not in page
-    assert not re.search(r"https?:|//|url\(|@import|src=", page)
-    assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
-    assert page.count('<svg viewBox="0 0 720') == 7  # two classes, all, and four over time
-    assert 'class="line book-0"' in page
-    assert 'class="line book-1"' in page
-    assert page.count("<section>") == page.count("</section>") == 5
-    assert page == render_what_if(json.loads(as_json(full)))
-
-
 def test_without_any_rulebook_nobody_is_critical_and_that_is_told(full: dict[str, Any]) -> None:
     answer = report(every(10, 5, [check("ann", claim=Criticality.CRITICAL)]), [NONE, NONE])
     words = "No rulebook says who may claim to be CRITICAL"
@@ -169,13 +150,6 @@ def test_the_first_slices_of_a_collapse_are_still_answered(full: dict[str, Any])
     assert {*came} == {5}
     # The n-th has waited 4n + 10 ms, and ten of them come in a slice.
     assert full["timeline"]["rulebooks"][0]["wait_p99_us"][0] == pytest.approx(46_000, rel=1e-3)
-
-
-def test_the_page_draws_a_collapse_from_all_to_nobody(full: dict[str, Any]) -> None:
-    _, points, *_ = render_what_if(full).split('<polyline class="line book-0" points="')
-    heights = [float(point.split(",")[1]) for point in points.split('"')[0].split(" ")]
-    assert (heights[0], heights[-1]) == (12, 190)  # 100% and 0%
-    assert heights == sorted(heights)
 
 
 def test_rules_that_refuse_most_come_first() -> None:

@@ -116,7 +116,7 @@ class Services:
         await asyncio.gather(*(self._start(plan) for plan in plans(folder)))
         if self.urls:
             flags = [word for url in self.urls.values() for word in ("--services", url)]
-            words = (CONSOLE, *flags, "--lab", "loopback", "--glass", glass_url(folder))
+            words = (CONSOLE, *flags, "--glass", glass_url(folder))
             await self._start(UpService(CONSOLE, words, CONSOLE_PORT))
         self.settled = True
         targets = [f"{name}={url}" for name, url in self.urls.items() if name != CONSOLE]

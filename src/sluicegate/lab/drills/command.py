@@ -14,12 +14,14 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
+from sluicegate.lab.charts import panels_file
+from sluicegate.lab.drills import report
 from sluicegate.lab.drills.drill import LAYERS, NO_CONTROLS, POLICIES, Drill, DrillSetting
 
 EXAMPLES: Final = """\
 examples:
   sluicegate lab drill list                        what there is, and how long it takes
-  sluicegate lab drill overload                    its figures, its bars, and overload.png
+  sluicegate lab drill overload                    its figures, its bars, and overload.svg
   sluicegate lab drill neighbour --seconds 20 --out drills
   sluicegate lab drill neighbour --policy generation-one  the same without the layers: it must fail
   sluicegate lab drill shard --json                for programs
@@ -51,40 +53,26 @@ def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
         byte_hog,
-        flood,
-        flood_limiter,
         game,
-        hammer,
-        headroom,
         hot_key,
-        hot_range,
         neighbour,
         overload,
         recovery,
         shard,
         shares,
-        slow_down,
-        stall,
     )
 
     modules = (
         hot_key,
-        hot_range,
-        headroom,
         overload,
         neighbour,
         shard,
-        slow_down,
-        stall,
         recovery,
         shares,
         byte_hog,
         game,
-        flood,
-        hammer,
     )
-    drills = [*(module.DRILL for module in modules), flood_limiter.RESP, flood_limiter.GRPC]
-    return {drill.name: drill for drill in drills}
+    return {module.DRILL.name: module.DRILL for module in modules}
 
 
 def run(arguments: Namespace) -> int:
@@ -108,22 +96,17 @@ def run(arguments: Namespace) -> int:
 
 
 def _one(drill: Drill, setting: DrillSetting, folder: Path, *, as_json: bool) -> bool:
-    from sluicegate.lab.drills import report  # noqa: PLC0415 - matplotlib may come with it
-    from sluicegate.lab.plots_style import available  # noqa: PLC0415
-
     outcome = drill.play(setting)
     if as_json:
         sys.stdout.write(json.dumps(report.as_json(drill, setting, outcome), indent=2) + "\n")
     else:
         for line in report.text_lines(drill, setting, outcome):
             sys.stdout.write(f"{line}\n")
-    picture = report.draw(f"{drill.name}: {drill.title}", outcome.panels) if available() else b""
+    picture = panels_file(f"{drill.name}: {drill.title}", outcome.panels)
     if picture:
-        file = folder / f"{drill.name}.png"
-        file.write_bytes(picture)
+        file = folder / f"{drill.name}.svg"
+        file.write_text(picture, encoding="utf-8")
         _print_progress(f"the picture is {file}")
-    elif not available():
-        _print_progress("no picture: it takes pip install 'sluicegate[lab]'")
     sys.stdout.flush()
     return outcome.passed
 

@@ -190,17 +190,6 @@ class DrillDispatcher:
 
 
 @final
-class DrillLimiter:
-    """One `sluicegate limiter`."""
-
-    __slots__ = ("port", "process")
-
-    def __init__(self, process: _Process) -> None:
-        self.process = process
-        self.port = int(process.wait_for_log(_READY)[1])
-
-
-@final
 class DrillFleet:
     """All that a drill starts, in a folder of its own."""
 
@@ -240,22 +229,6 @@ class DrillFleet:
             self._processes.append(process)
             processes.append(process)
         return [DrillDispatcher(process) for process in processes]
-
-    def limiter(self, rules: Sequence[str], *flags: str) -> DrillLimiter:
-        """Start a rate-limit service with these files of rules, and wait until it is ready."""
-        name = f"sluicegate limiter {len(self._processes) + 1}"
-        files = [self.folder / f"rules-{number}.yaml" for number in range(len(rules))]
-        for file, text in zip(files, rules, strict=True):
-            file.write_text(text, "utf-8")
-        words = [
-            sys.executable, "-m", "sluicegate.cli",
-            "limiter", "--listen", f"{HOST}:0", "--access", str(self._access),
-            "--leave-s", "0", *[word for file in files for word in ("--rules", str(file))],
-            *flags,
-        ]  # fmt: skip
-        process = _Process(name, words, self.folder / f"limiter-{len(self._processes) + 1}.log")
-        self._processes.append(process)
-        return DrillLimiter(process)
 
     def redis(self) -> str:
         """Start a Redis, and say where it is."""

@@ -7,36 +7,23 @@ A control (the same with the defence taken out) must miss: its bars are `expecte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.drills.record import LoadRecord, slice_of
-
-Curve: TypeAlias = Sequence[tuple[float, float]]
+from sluicegate.lab.charts import Panel
 
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
-MUSSEL: Final = "mussel"
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
-HALF_SLOTS: Final = "half-slots"  # the layers, with half the slots that a drill's engine has
-POLICIES: Final = (
-    LAYERS,
-    GENERATION_ONE,
-    NONE,
-    MUSSEL,
-    COSTS_UNLEARNED,
-    HALF_SLOTS,
-)
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, COSTS_UNLEARNED)
 NO_CONTROLS: Final = (LAYERS,)  # whose targets are to be met
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
-    if policy == HALF_SLOTS:
-        return ("--policy", LAYERS, "--slots", "4")
     if policy == COSTS_UNLEARNED:
         return ("--policy", LAYERS, "--learn", "off")
     return ("--policy", policy)
@@ -76,18 +63,6 @@ class DrillBar:
     def as_expected(self) -> bool:
         """Whether it was met, or missed by a control."""
         return self.met is not self.must_miss
-
-
-class Panel(NamedTuple):
-    """One panel of a picture: lines over x, each with its name; `bound` is dashed."""
-
-    title: str
-    y: str
-    x: str
-    lines: Mapping[str, Curve]
-    bound: float | None = None
-    controls: tuple[str, ...] = ()  # of the lines: those with the defence taken out
-    log_y: bool = False
 
 
 @final
@@ -137,21 +112,6 @@ class DrillSetting:
     def us(self, share: float = 1.0) -> int:
         """That share of the time it has."""
         return int(self.seconds * share * 1e6)
-
-
-def note_latency(
-    outcome: DrillOutcome, record: LoadRecord, span: Mapping[str, int], what: str
-) -> float:
-    """Note how long what a record measured took in a span; return its p99 in milliseconds."""
-    outcome.void += record.void_reasons()
-    part = slice_of(record, **span)
-    p99_ms = part.p_us(0.99) / 1e3
-    outcome.figures |= {
-        f"{what}: served": part.success,
-        f"{what}: p50, ms": part.p_us(0.5) / 1e3,
-        f"{what}: p99, ms": p99_ms,
-    }
-    return p99_ms
 
 
 class Drill(NamedTuple):

@@ -24,7 +24,6 @@ from typing import Any, Final, final
 
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.contracts.errors import MissingPackage, Unavailable
-from sluicegate.lab.drills.grpc_calls import GrpcCall, GrpcNumbers, GrpcReplies, greet
 from sluicegate.lab.drills.load import DrillLoad, LoadStream, Schedule, schedule
 from sluicegate.lab.drills.record import (
     FIRST_ERROR,
@@ -52,7 +51,7 @@ _SPIN_US: Final = 50
 class LoadConnection:
     """One connection: the numbers of what is under way, in the order of their replies."""
 
-    __slots__ = ("file", "idle", "numbers", "pending", "pool", "reader", "sock", "unwritten")
+    __slots__ = ("file", "idle", "pending", "pool", "reader", "sock", "unwritten")
 
     def __init__(self, sock: socket.socket, reader: Any, pool: ConnectionPool) -> None:
         self.sock = sock
@@ -62,7 +61,6 @@ class LoadConnection:
         self.pending: deque[int] = deque()
         self.unwritten: list[bytes] = []
         self.idle = True
-        self.numbers = GrpcNumbers()
 
 
 @final
@@ -162,9 +160,8 @@ class Generator:
             stream = pool.stream
             for number in range(stream.connections):
                 port = stream.ports[number % len(stream.ports)]
-                sock = connect(port, stream.greeting, grpc=stream.grpc)
-                reader = GrpcReplies() if stream.grpc else new_reader()
-                connection = LoadConnection(sock, reader, pool)
+                sock = connect(port, stream.greeting)
+                connection = LoadConnection(sock, new_reader(), pool)
                 pool.connections.append(connection)
                 pool.idle.append(connection)
                 self._connections[connection.file] = connection
@@ -243,10 +240,7 @@ class Generator:
             return  # it stays unsent
         if not connection.unwritten:
             self._unflushed.append(connection)
-        command = pool.stream.commands[self._plan.commands[at]]
-        if isinstance(command, GrpcCall):
-            command = connection.numbers.frame(command)
-        connection.unwritten.append(command)
+        connection.unwritten.append(pool.stream.commands[self._plan.commands[at]])
         connection.pending.append(at)
         pool.pending += 1
         self._pending += 1
@@ -340,7 +334,7 @@ def new_reader() -> Any:
     return hiredis.Reader(replyError=ErrorText, notEnoughData=False)
 
 
-def connect(port: int, greeting: tuple[bytes, ...], *, grpc: bool = False) -> socket.socket:
+def connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
     """Open a connection, greet, and leave it without blocking."""
     try:
         sock = socket.create_connection((HOST, port), HELLO_S_MAX)
@@ -348,8 +342,6 @@ def connect(port: int, greeting: tuple[bytes, ...], *, grpc: bool = False) -> so
         raise Unavailable(f"{HOST}:{port}", str(error)) from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        if grpc:
-            greet(sock)
         for reply in exchange(sock, *greeting):
             if isinstance(reply, ErrorText):
                 raise Unavailable(f"{HOST}:{port}", str(reply))  # noqa: TRY301 - it closes, then

@@ -17,6 +17,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.arrivals import Poisson, Steps
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills.dispatcher import (
     DrillCaller,
     DrillDispatcher,
@@ -24,7 +25,7 @@ from sluicegate.lab.drills.dispatcher import (
     until_us,
     wait_s,
 )
-from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, slice_of

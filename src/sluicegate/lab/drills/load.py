@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.drills.grpc_calls import GrpcCall
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.policies.settings import within
 
@@ -38,18 +37,13 @@ class LoadStream:
 
     name: str
     ports: tuple[int, ...]  # connections are spread evenly over them
-    commands: tuple[bytes, ...] | tuple[GrpcCall, ...]  # each is as likely as the next
+    commands: tuple[bytes, ...]  # each is as likely as the next
     arrivals: Arrivals
     timeout_us: int  # an answer that comes later is of no use
     greeting: tuple[bytes, ...] = ()  # sent on each connection first; an error reply ends the run
     connections: int = 32
     depth: int = 16
     together: bool = False
-
-    @property
-    def grpc(self) -> bool:
-        """Whether it calls by gRPC, one call at a time on each connection; else RESP."""
-        return isinstance(self.commands[0], GrpcCall)
 
     def __post_init__(self) -> None:
         where = f"stream {self.name}"

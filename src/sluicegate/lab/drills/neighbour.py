@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet
 from sluicegate.lab.drills.drill import (
     GENERATION_ONE,
@@ -18,7 +19,6 @@ from sluicegate.lab.drills.drill import (
     Drill,
     DrillOutcome,
     DrillSetting,
-    Panel,
 )
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Steps
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
-from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import LoadRecord, RecordSlice, slice_of

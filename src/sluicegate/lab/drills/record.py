@@ -34,8 +34,6 @@ US: Final = 1_000_000
 
 
 NIL: Final = "NIL"
-_CHECK_VALUES: Final = 9  # of a limiter's reply to SG.CHECK, of which this is the reason
-_CHECK_REASON: Final = 6
 
 
 class ErrorText(SluicegateError):  # noqa: N818 - it names the thing
@@ -43,13 +41,11 @@ class ErrorText(SluicegateError):  # noqa: N818 - it names the thing
 
 
 def error_word(reply: object) -> str:
-    """Return the first word of an error, or why a check was denied; empty if it was served."""
+    """Return the first word of an error; empty if it was served."""
     if reply is None:
         return NIL
     if isinstance(reply, ErrorText):
         return str(reply).partition(" ")[0]
-    if isinstance(reply, list) and len(reply) == _CHECK_VALUES and reply[0] == 0:
-        return bytes(reply[_CHECK_REASON]).decode()
     return ""
 
 

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.charts import Panel, Points
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
 from sluicegate.lab.drills.drill import (
     LAYERS,
     NONE,
-    Curve,
     Drill,
     DrillOutcome,
     DrillSetting,
-    Panel,
     policy_flags,
 )
 from sluicegate.lab.drills.generator import play
@@ -54,7 +53,7 @@ SLOTS: Final = ("--slots", "8")
 CALLER: Final = DrillCaller("reader")
 
 
-def recovery_s(good: Curve, offered: Curve, end_s: float) -> float:
+def recovery_s(good: Points, offered: Points, end_s: float) -> float:
     """From the end of the stall to when it is well, and stays so; infinite if it never is.
 
     Well is a window in which 95% of what was asked was served in time.
@@ -123,8 +122,8 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     arms = [(LAYERS, "layers"), (NONE, "without")]
     outcome = DrillOutcome()
     took: dict[str, float] = {}
-    curves: dict[str, Curve] = {}
-    offered: Curve = ()
+    curves: dict[str, Points] = {}
+    offered: Points = ()
     for policy, name in arms:
         record, span_us, end_us, refusals = run_load(setting, policy, calm_us)
         outcome.void += [f"{name}: {reason}" for reason in record.void_reasons()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.charts import Panel
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
 from sluicegate.lab.drills.drill import (
     LAYERS,
@@ -17,7 +18,6 @@ from sluicegate.lab.drills.drill import (
     Drill,
     DrillOutcome,
     DrillSetting,
-    Panel,
 )
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad

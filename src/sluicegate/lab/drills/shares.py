@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson, Steps
+from sluicegate.lab.charts import Panel, Points
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
-from sluicegate.lab.drills.drill import Curve, Drill, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, RecordSlice, slice_of
@@ -134,7 +135,7 @@ def _of(record: LoadRecord, caller: DrillCaller, begin_us: int, end_us: int) -> 
     return slice_of(record, *names, begin_us=begin_us, end_us=end_us)
 
 
-def _curve(record: LoadRecord, caller: DrillCaller, span_us: int, read_ru: float) -> Curve:
+def _curve(record: LoadRecord, caller: DrillCaller, span_us: int, read_ru: float) -> Points:
     good = _of(record, caller, 0, span_us).over_time(EPOCH_US)["good"]
     return [(x, y * read_ru) for x, y in good]
 

@@ -19,8 +19,13 @@ from sluicegate.lab.goals import judge_goals
 from sluicegate.lab.own_numbers.numbers import NAMES, SHAPES, WARM_US, OwnNumbers, read_numbers
 from sluicegate.lab.progress import ProgressBar, write_status
 from sluicegate.lab.text import format_number, join_names
-from sluicegate.lab.what_if.sentence import summary_sentence
-from sluicegate.lab.what_if.text import FigureRow, each_class, milliseconds, table_rows
+from sluicegate.lab.what_if.text import (
+    FigureRow,
+    each_class,
+    milliseconds,
+    summary_sentence,
+    table_rows,
+)
 
 SCENARIO: Final = "overload"  # the one whose numbers may be one's own
 MET: Final = 0

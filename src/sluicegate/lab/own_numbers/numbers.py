@@ -45,7 +45,7 @@ from sluicegate.lab.arrivals import (
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rig import WORKERS_MAX
-from sluicegate.lab.traces.formats import open_trace
+from sluicegate.lab.traces import open_trace
 from sluicegate.service.toml_file import read_toml
 
 LOAD_DEFAULT: Final = 2.0
@@ -309,8 +309,6 @@ def _trace(flag: str, text: str, how: str, capacity_per_s: float) -> Replay:
             raise  # it names the file and the line
         told = "give a trace whose format and columns show in what it holds"
         raise BadValue(flag, text, told if "--" in error.remedy else error.remedy) from None
-    if not trace.timed:
-        raise BadValue(flag, text, "give a trace with times; this one is an order of keys")
     if not us:
         raise BadValue(flag, text, "give a trace that has rows")
     speed = 1.0

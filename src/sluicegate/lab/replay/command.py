@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
 from sluicegate.lab.text import format_number
-from sluicegate.lab.traces.formats import BAD_ROWS_MAX, FORMATS, Columns, open_trace
-from sluicegate.lab.traces.shapes import SHAPES, generate_trace
-from sluicegate.lab.traces.trace import Trace
+from sluicegate.lab.traces import BAD_ROWS_MAX, Columns, Trace, open_trace
 
 if TYPE_CHECKING:
     from sluicegate.lab.replay.station import Station, Survey
@@ -22,37 +19,27 @@ EXAMPLES: Final = """\
 examples:
   sluicegate lab replay requests.csv                    columns time,key,size,cost, as far as there
   sluicegate lab replay log.csv.gz --time ts --unit ms --key path --cost none
-  sluicegate lab replay azure_llm.csv --capacity 9000 --workers 8 --speed 2
-  sluicegate lab replay cluster.csv --format twitter --rows 100000 --as queue
-  sluicegate lab replay keys.trace.xz --capacity 2000   keys alone: hit ratio and recall
-  sluicegate lab replay bursts                          generated: zipf, bursts, diurnal,
-                                                        hot-shift, scans
+  sluicegate lab replay azure_llm.csv --time TIMESTAMP --cost ContextTokens,GeneratedTokens
+  sluicegate lab replay cluster.csv --time 0 --key 1 --size 3 --cost none --as queue
 """
 NONE: Final = "none"
 WORKERS_MAX: Final = 100_000
 ROWS_DEFAULT: Final = 200_000
 ROWS_MAX: Final = 100_000_000
-ENTRIES: Final = 1_000
-PER_S: Final = 10_000.0
 _MOST: Final = 1e15
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("trace", metavar="TRACE", help="a file, or the name of a generated shape")
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"one of {', '.join(FORMATS)} (default: by what the file holds)",
-    )
+    parser.add_argument("trace", metavar="TRACE", help="a file")
     for what, purpose in (("time", "of time"), ("key", "of keys"), ("size", "of sizes")):
         parser.add_argument(
-            f"--{what}", metavar="COLUMN", help=f"csv: the column {purpose}, its number, or none"
+            f"--{what}", metavar="COLUMN", help=f"the column {purpose}, or its number"
         )
-    parser.add_argument("--cost", metavar="A,B", help="csv: the columns whose sum is the cost")
-    parser.add_argument("--unit", default="s", help="csv: of time: s, ms, us or ns (default s)")
+    parser.add_argument("--cost", metavar="A,B", help="the columns whose sum is the cost")
+    parser.add_argument("--unit", default="s", help="of time: s, ms, us or ns (default s)")
     parser.add_argument(
-        "--bad-rows", metavar="N", default="0", help="csv: how many bad rows to skip (default 0)"
+        "--bad-rows", metavar="N", default="0", help="how many bad rows to skip (default 0)"
     )
     parser.add_argument(
         "--rows", metavar="N", default=str(ROWS_DEFAULT), help="read at most this many"
@@ -61,15 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--capacity",
         metavar="C",
-        help="cost a second that can be served (default: the mean load is 0.8); "
-        "of keys alone, the entries of a cache (default 1000)",
+        help="cost a second that can be served (default: the mean load is 0.8)",
     )
     parser.add_argument("--workers", metavar="N", default="8", help="workers (default 8)")
     parser.add_argument("--timeout", metavar="MS", help="how long callers wait")
     parser.add_argument("--as", dest="candidate", metavar="NAME", help="in place of our chain")
-    parser.add_argument(
-        "--per-s", metavar="N", default=str(PER_S), help="of keys alone: how many a second"
-    )
     parser.add_argument("--seed", metavar="N", default="0", help="the seed (default 0)")
 
 
@@ -77,20 +60,9 @@ def run(arguments: Namespace) -> int:
     """Replay the trace."""
     from sluicegate.lab.replay import station  # noqa: PLC0415 - the policies come with it
 
-    write = sys.stdout.write
     seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
     rows_max = parse_whole("--rows", arguments.rows, 1, ROWS_MAX)
-    trace = open_argument(arguments, seed)
-    if not trace.timed:
-        capacity = arguments.capacity or str(ENTRIES)
-        entries = parse_whole("--capacity", capacity, 1, station.CACHE_MAX)
-        per_s = parse_number("--per-s", arguments.per_s, _MOST)
-        ratios = station.replay_keys(
-            trace, capacity=entries, per_s=per_s, rows_max=rows_max, seed=seed
-        )
-        write(f"{trace.name}: keys without times, a cache of {entries:,} entries\n")
-        _write_table(ratios)
-        return 0
+    trace = open_trace(arguments.trace, columns_of(arguments))
     candidate = arguments.candidate or station.OURS
     if candidate not in station.CANDIDATES:
         raise BadValue("--as", candidate, f"give one of {', '.join(station.CANDIDATES)}")
@@ -118,17 +90,6 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def open_argument(arguments: Namespace, seed: int) -> Trace:
-    """Open TRACE: a file if there is one, else the shape of that name."""
-    name = arguments.trace
-    if Path(name).exists():
-        return open_trace(name, arguments.format, columns_of(arguments))
-    if name not in SHAPES:
-        remedy = f"give a file that is there, or one of {', '.join(SHAPES)}"
-        raise BadValue("TRACE", name, remedy)
-    return generate_trace(name, seed)
-
-
 def columns_of(arguments: Namespace) -> Columns | None:
     """The columns that flags name; None if there are no such flags."""
     named = (arguments.time, arguments.key, arguments.size, arguments.cost)
@@ -137,7 +98,7 @@ def columns_of(arguments: Namespace) -> Columns | None:
         return None
     cost = "cost" if arguments.cost is None else arguments.cost
     return Columns(
-        time=_column(arguments.time, "time"),
+        time=arguments.time or "time",
         key=_column(arguments.key, "key"),
         size=_column(arguments.size, "size"),
         cost=tuple(name.strip() for name in cost.split(",") if name.strip() not in {"", NONE}),

@@ -1,48 +1,36 @@
-"""What a trace is replayed against: a station with a policy, or caches and counters.
+"""What a trace is replayed against: a station with a policy.
 
 The station has workers, and each unit of cost takes one of them the same time; what all of them can
 serve a second is the `capacity`. Every candidate is a policy as in production, in a world. A run
 fills a ledger, so its figures are those of every other run.
-
-A trace without times says nothing of load. Its keys are read in order, so many a second; what is
-measured is how much a cache answers and how many of the hottest keys a counter finds.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, final
 from zlib import crc32
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.count_min import CountMin, fingerprint
-from sluicegate.kernels.lru_ttl import ENTRY_BYTES, TTL_US_MAX, LruTtl
-from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import good_quantile_ms, refused_p99_ms
-from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy, PolicyServer
-from sluicegate.lab.traces.trace import Trace, TraceRow
+from sluicegate.lab.traces import Trace, TraceRow
 from sluicegate.lab.world import World, run
-from sluicegate.policies.cache.hot_key import COLD, MISS, REFRESH, STALE, HotKey, HotKeySettings
 
 ROWS_MAX: Final = 200_000
-DISTINCT_MAX: Final = 5_000_000
 RUN_US_MAX: Final = 400 * 86_400_000_000
 LOAD: Final = 0.8  # of a capacity that nobody has set
-CACHE_MAX: Final = 1 << 22  # entries
 CALLERS: Final = 1_000
-HOT: Final = 100  # keys that a counter should know
 _US: Final = 1e6
 _SLACK: Final = 20
 
@@ -171,49 +159,6 @@ def figures_of(place: Station, survey: Survey, ledger: RunLedger) -> dict[str, f
     }
 
 
-def replay_keys(
-    trace: Trace, *, capacity: int, per_s: float, rows_max: int, seed: int
-) -> dict[str, dict[str, float]]:
-    """Replay a trace of keys: hit ratio and recall, by candidate."""
-    if not 1 <= capacity <= CACHE_MAX:
-        raise BadValue("--capacity", capacity, f"give entries, 1 to {CACHE_MAX:,}")
-    random_source = RandomSource(seed)
-    caches: dict[str, _Cache] = {
-        "hot_key": _Shield(random_source),
-        "lru_ttl": _Kernel(random_source, capacity, None),
-        "lru_ttl, doorman": _Kernel(
-            random_source, capacity, CountMin(1 << max(capacity.bit_length(), 4))
-        ),
-        "plain lru": _Plain(capacity),
-    }
-    counters = {
-        f"space_saving {size:,}": SpaceSaving(size) for size in (20 * HOT, 10 * HOT, 2 * HOT)
-    }
-    exact: Counter[str] = Counter()
-    hits: Counter[str] = Counter()
-    rows = 0
-    for access in islice(trace.rows(), rows_max):
-        now_us = int(rows * _US / per_s)
-        rows += 1
-        exact[access.key] += 1
-        if len(exact) > DISTINCT_MAX:
-            raise BadValue("trace", trace.name, f"more than {DISTINCT_MAX:,} keys: set --rows")
-        for name, cache in caches.items():
-            hits[name] += cache.look_up(access.key, now_us)
-        for counter in counters.values():
-            counter.update(access.key)
-    if not rows:
-        raise BadValue("trace", trace.name, "give one that has rows")
-    found = {name: {"hit_ratio": hits[name] / rows} for name in caches}
-    hottest = min(HOT, len(exact))
-    # Of keys that are asked for as often as the last of the hottest, any will do.
-    least = exact.most_common(hottest)[-1][1]
-    for name, counter in counters.items():
-        found_keys = sum(exact[str(heavy.key)] >= least for heavy in counter.top(hottest))
-        found[name] = {f"recall@{HOT}": found_keys / hottest}
-    return found
-
-
 def _request(number: int, access: TraceRow, place: Station, world: World) -> Request:
     now_us = world.clock.now_us()
     # A trace does not say who asked. Whoever asks for one key is taken for one caller.
@@ -225,73 +170,3 @@ def _request(number: int, access: TraceRow, place: Station, world: World) -> Req
         arrived_us=now_us,
         deadline_us=now_us + place.timeout_us,
     )
-
-
-class _Cache(Protocol):
-    """A cache that keys are looked up in."""
-
-    def look_up(self, key: str, now_us: int) -> bool:
-        """Whether it had the key; if not, it may store what is fetched."""
-        ...
-
-
-@final
-class _Shield:
-    """The production policy with its defaults: only what is hot is kept."""
-
-    def __init__(self, random_source: RandomSource) -> None:
-        self._draw = random_source.of("hot_key").draw
-        self._hot: HotKey[bool] = HotKey(HotKeySettings())
-
-    def look_up(self, key: str, now_us: int) -> bool:
-        state, _ = self._hot.look(key, now_us, self._draw())
-        if state in {MISS, STALE, REFRESH}:
-            fill = self._hot.begin(key, now_us)
-            fill.put(True, 1, now_us=now_us, draw=self._draw())
-        return state not in {COLD, MISS, STALE}
-
-
-@final
-class _Kernel:
-    """The kernel, so many entries that never grow old; with a doorman or without."""
-
-    def __init__(
-        self, random_source: RandomSource, capacity: int, doorman: CountMin | None
-    ) -> None:
-        self._draw = random_source.of("lru_ttl").draw
-        self._doorman = doorman
-        self._cache: LruTtl[bool] = LruTtl(
-            capacity * (ENTRY_BYTES + 1),
-            ttl_us=TTL_US_MAX,
-            jitter=0.0,
-            beta=0.0,
-            admission=None if doorman is None else lambda key: doorman.estimate(fingerprint(key)),
-        )
-
-    def look_up(self, key: str, now_us: int) -> bool:
-        if self._doorman is not None:
-            self._doorman.add(fingerprint(key))
-        state, _ = self._cache.get(key, now_us, self._draw())
-        if state != MISS:
-            return True
-        epoch = self._cache.begin(key)
-        self._cache.put(key, True, 1, epoch=epoch, now_us=now_us, draw=self._draw())
-        return False
-
-
-@final
-class _Plain:
-    """Least recently used, as many entries as it may have, and no time at all."""
-
-    def __init__(self, capacity: int) -> None:
-        self._keys: OrderedDict[str, None] = OrderedDict()
-        self._capacity = capacity
-
-    def look_up(self, key: str, now_us: int) -> bool:
-        if key in self._keys:
-            self._keys.move_to_end(key)
-            return True
-        self._keys[key] = None
-        if len(self._keys) > self._capacity:
-            self._keys.popitem(last=False)
-        return False

@@ -15,8 +15,8 @@ from sluicegate.lab.progress import RunProgress, write_status
 EXAMPLES: Final = """\
 examples:
   sluicegate lab report                              all scenarios, into lab-report/
-  sluicegate lab report overload step --out page     two of them
-  sluicegate lab report mine.py --no-drills --runs 2
+  sluicegate lab report overload priority --out page     two of them
+  sluicegate lab report mine.py --runs 2
 """
 MET: Final = 0
 MISSED: Final = 1
@@ -28,31 +28,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("names", metavar="NAME", nargs="*", help="names, numbers or .py files (default: all)")
     add_run_arguments(parser, jobs="auto")
     add("--out", metavar="DIR", default="lab-report", help="the folder (default lab-report)")
-    add("--no-drills", action="store_true", help="leave out drills (real processes, real time)")
-    add("--everyone", action="store_true", help="run also the candidates that are in no plot")
 
 
 def run(arguments: Namespace) -> int:
-    """Run the scenarios, and write the page, its plots and `report.json`."""
-    from sluicegate.lab import plots_style  # noqa: PLC0415 - it draws
+    """Run the scenarios, and write the page and `report.json`."""
     from sluicegate.lab.report import results  # noqa: PLC0415 - the scenarios come with it
-    from sluicegate.lab.report.page import write_page  # noqa: PLC0415 - it draws
+    from sluicegate.lab.report.page import write_page  # noqa: PLC0415 - as above
 
-    plots_style.need()
     seeds = parse_seeds(arguments.seed, arguments.runs)
     places = results.choose_scenarios(arguments.names)
     folder = _make_folder(arguments.out)
     progress = RunProgress(write_status, live=sys.stderr.isatty())
-    report = results.run_report(
-        places,
-        seeds,
-        parse_jobs(arguments.jobs),
-        progress,
-        drills=not arguments.no_drills,
-        everyone=arguments.everyone,
-    )
+    report = results.run_report(places, seeds, parse_jobs(arguments.jobs), progress)
     progress.end()
-    page = write_page(report, folder, write_status)
+    page = write_page(report, folder)
     text = json.dumps(results.as_json(report), indent=1)
     (folder / "report.json").write_text(text, encoding="utf-8")
     for line in results.summary(report):

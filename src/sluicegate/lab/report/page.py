@@ -1,80 +1,60 @@
-"""The page of a report: one HTML file that needs nothing else, and the same plots as PNG.
-
-Plots stand in it as SVG in the colours of the page (see `command_line/page.py`).
-"""
+"""The page of a report: one HTML file that needs nothing else (see `command_line/page.py`)."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from sluicegate import __version__
 from sluicegate.command_line.page import cell, quiet, render_page, row, table
-from sluicegate.lab import plots
+from sluicegate.lab.charts import (
+    CHART_STYLE,
+    MarginRow,
+    Panel,
+    margin_chart,
+    panel_chart,
+    theme_style,
+)
 from sluicegate.lab.goals import GoalResult
-from sluicegate.lab.plots_style import png, svg, theme_style
 from sluicegate.lab.report.results import LabReport, ScenarioReport
-from sluicegate.lab.report.rig_text import MODES, describe_rigs
-from sluicegate.lab.scenario import PlotSpec, repeat_command
-from sluicegate.lab.text import format_number, format_time_left, join_names, slug
+from sluicegate.lab.scenario import repeat_command
+from sluicegate.lab.text import format_number, format_time_left, slug
 from sluicegate.wire.timestamps import utc_text
 
 PAGE: Final = "report.html"
+PANELS_MAX: Final = 4  # of a plot
 _FAILS: Final = '<span class="met">fails</span>'
-_WIDE_POINTS: Final = 600  # a plot of more than one panel
 _MARGINS_TITLE: Final = "How far each claim is from its bound"
-
-_STYLE: Final = f"""{theme_style()}
-main {{ max-width: 1120px; }}
-h1 {{ margin-bottom: 4px; }}
-h2 {{ margin: 0; }}
+_STYLE: Final = f"""{theme_style()}{CHART_STYLE}
 h2 .number {{ color: var(--muted); font-weight: 400; margin-right: 6px; }}
 a {{ color: inherit; text-decoration-color: var(--muted); text-underline-offset: 2px; }}
 .met {{ color: var(--good); white-space: nowrap; }}
 .missed {{ color: var(--must-fail); font-weight: 600; white-space: nowrap; }}
-nav {{ display: flex; flex-wrap: wrap; gap: 6px; margin: 16px 0 20px; }}
-nav a {{ background: var(--soft); border-radius: 5px; font-size: 13px; padding: 2px 9px;
-  text-decoration: none; }}
-section {{ margin-top: 40px; padding-top: 24px; }}
-.overview table {{ width: 100%; }}
-.plots {{ display: grid; gap: 20px 32px; grid-template-columns: 1fr 1fr; margin-top: 16px; }}
-figure {{ margin: 0; min-width: 0; }}
-figure.margins {{ margin-bottom: 20px; }}
-figure.wide {{ grid-column: 1 / -1; }}
-figure.wide svg {{ max-width: 100%; }}
+figure {{ margin: 0; max-width: 860px; overflow-x: auto; }}
 figcaption {{ font-size: 14px; font-weight: 600; }}
 figcaption span {{ color: var(--muted); display: block; font-size: 12.5px; font-weight: 400; }}
-svg {{ margin-top: 4px; stroke-linejoin: round; }}
 pre {{ background: var(--soft); border-radius: 6px; font-size: 12.5px; margin: 8px 0;
   overflow-x: auto; padding: 10px 12px; }}
-summary {{ color: var(--muted); cursor: pointer; font-size: 13.5px; margin-top: 16px; }}
 .limits {{ border-left: 3px solid var(--must-fail); margin: 12px 0; padding: 2px 12px; }}
-@media (max-width: 760px) {{
-  .plots {{ grid-template-columns: 1fr; }}
-  figure.wide {{ overflow-x: auto; }}
-  figure.wide svg {{ max-width: none; width: 720px; }}
-  figure.margins svg {{ width: 520px; }}
-}}
 """
 
 
-def write_page(report: LabReport, folder: Path, write: Callable[[str], object]) -> Path:
-    """Write the page and the PNGs into `folder`; return the path of the page."""
-    drawn = {one.where: list(_plots(one, folder, write)) for one in report.scenarios}
+def write_page(report: LabReport, folder: Path) -> Path:
+    """Write the page into `folder`, and return its path."""
     path = folder / PAGE
-    path.write_text(render_report(report, drawn, _margins(report, folder)), encoding="utf-8")
+    path.write_text(render_report(report), encoding="utf-8")
     return path
 
 
-def render_report(report: LabReport, drawn: dict[str, list[str]], picture: str = "") -> str:
-    """Return the page; `drawn` has the plots of each scenario, `picture` the margins of all."""
-    body = [*_head(report), picture, *_links(report), *_overview(report)]
+def render_report(report: LabReport) -> str:
+    """Return the page."""
+    body = [*_head(report), *_margins(report), *_overview(report)]
     for one in report.scenarios:
-        body += _section(one, drawn.get(one.where, []))
-    return render_page("Sluicegate lab report", body, _STYLE, inline_styles=True)
+        body += _section(one)
+    return render_page("Sluicegate lab report", body, _STYLE)
 
 
 def _head(report: LabReport) -> Iterator[str]:
@@ -84,7 +64,7 @@ def _head(report: LabReport) -> Iterator[str]:
     yield "<h1>Sluicegate lab report</h1>"
     yield (
         f"<p>{holding} of {len(report.scenarios)} claims hold: ours meets every goal with the "
-        "worst of its seeds, and whoever must fail does.</p>"
+        "worst of its seeds, and each candidate that must fail does.</p>"
     )
     yield quiet(
         f"{which}; run in {format_time_left(int(report.wall_s * 1e6))} by "
@@ -94,48 +74,36 @@ def _head(report: LabReport) -> Iterator[str]:
     )
 
 
-def _links(report: LabReport) -> Iterator[str]:
-    """A link to each section, with a mark for whether the claim holds."""
-    yield "<nav>"
-    for one in report.scenarios:
-        kind, mark = ("met", "&#10003;") if one.holds() else ("missed", "&#10007;")
-        yield (
-            f'<a href="#{slug(one.scenario.name)}"><span class="{kind}">{mark}</span>&nbsp;'
-            f"{one.scenario.number}&nbsp;{escape(one.scenario.name)}</a>"
-        )
-    yield "</nav>"
-
-
-def _margins(report: LabReport, folder: Path) -> str:
+def _margins(report: LabReport) -> Iterator[str]:
     """The picture that the page opens with: every claim, and how far it is from its bound."""
     rows = []
     for one in report.scenarios:
         ours = one.margin(one.scenario.ours)
-        if ours is None:
-            continue
-        found = [one.margin(name) for name in one.scenario.must_fail]
-        failing = [margin.used for margin in found if margin is not None]
-        rows.append(plots.MarginRow(one.scenario.name, ours.used, failing))
-    if not rows:
-        return ""
-    (folder / "margins.png").write_bytes(png(plots.draw_margins(rows)))
-    drawn = svg(plots.draw_margins(rows), "margins", _MARGINS_TITLE)
-    words = "a dot is ours, a cross whoever must fail; left of the line a goal is met"
-    caption = f"<figcaption>{_MARGINS_TITLE}<span>{words}</span></figcaption>"
-    return f'<figure class="wide margins">{caption}{drawn}</figure>'
+        if ours is not None:
+            found = [one.margin(name) for name in one.scenario.must_fail]
+            failing = [margin.used for margin in found if margin is not None]
+            rows.append(MarginRow(one.scenario.name, ours.used, failing))
+    if rows:
+        words = "a dot is ours, a plus a candidate that must fail; left of the line a goal is met"
+        yield _figure(_MARGINS_TITLE, margin_chart(_MARGINS_TITLE, rows), words)
+
+
+def _figure(title: str, drawn: str, words: str = "") -> str:
+    note = f"<span>{escape(words)}</span>" if words else ""
+    return f"<figure><figcaption>{escape(title)}{note}</figcaption>{drawn}</figure>"
 
 
 def _overview(report: LabReport) -> Iterator[str]:
-    """A row for each claim: its tightest goal, what ours leaves of it, and who must fail."""
+    """A row for each claim: its tightest goal, what ours leaves of it, and what must fail."""
     rows = []
     for one in report.scenarios:
         scenario = one.scenario
-        link = (
-            f'<a href="#{slug(scenario.name)}">{scenario.number}&ensp;{escape(scenario.name)}</a>'
-        )
         margin = one.margin(scenario.ours)
         if margin is None:
             continue
+        link = (
+            f'<a href="#{slug(scenario.name)}">{scenario.number}&ensp;{escape(scenario.name)}</a>'
+        )
         result = margin.result
         judged = one.judge(scenario.ours)
         met = sum(each.met for each in judged)
@@ -152,17 +120,13 @@ def _overview(report: LabReport) -> Iterator[str]:
                 cell(_must_fail_marks(one)),
             )
         )
-    words = ("Claim", "Its tightest goal")
+    names = ("Claim", "Its tightest goal")
     numbers = ("Bound", "Worst", "Margin", "Seeds that hold", "Goals met")
-    heads = [f"<th>{word}</th>" for word in words]
-    heads += [f"<th class=number>{word}</th>" for word in numbers]
-    lines = [row(*heads, "<th></th><th>Must fail</th>"), *rows]
-    yield f'<div class="overview">{table([], [], lines)}'
+    yield table(names, numbers, rows, ("", "Must fail"))
     yield quiet(
         "The margin is what the worst run leaves of what the goal allows: of at most 60 ms, 45 ms "
         "leave 25%; of a share of at least 0.98, 0.995 leaves 75%. Every goal is in its section."
     )
-    yield "</div>"
 
 
 def _left(used: float) -> str:
@@ -172,7 +136,7 @@ def _left(used: float) -> str:
     return f'<span class="missed">{format_number(used)} times what is allowed</span>'
 
 
-def _section(one: ScenarioReport, drawn: list[str]) -> Iterator[str]:
+def _section(one: ScenarioReport) -> Iterator[str]:
     scenario = one.scenario
     yield f'<section id="{slug(scenario.name)}">'
     yield (
@@ -180,79 +144,57 @@ def _section(one: ScenarioReport, drawn: list[str]) -> Iterator[str]:
         f"&ensp;{_mark(one.meets_goals(scenario.ours))}</h2>"
     )
     yield f"<p>{escape(scenario.why)}</p>"
-    common, _ = describe_rigs(scenario.rigs)
-    if common:
-        yield quiet(escape(common))
     if scenario.limits:
         yield f'<p class="limits">Limit: {escape(scenario.limits)}</p>'
     if scenario.scale:
         yield quiet(f"Scale: {escape(scenario.scale)}")
     for setting, reason in scenario.own_settings.items():
         yield quiet(f"Own setting: {escape(setting)}: {escape(reason)}")
-    yield f'<div class="plots">{"".join(drawn)}</div>'
+    yield from _plots(one)
     yield from _goals(one)
-    yield from _all_candidates(one)
     yield from _commands(one)
     yield "</section>"
 
 
-def _goals(one: ScenarioReport) -> Iterator[str]:
-    """Goal by goal: ours as simulated, drills beside it, and who must fail."""
+def _plots(one: ScenarioReport) -> Iterator[str]:
     scenario = one.scenario
-    beside = [name for name in one.drills() if name != scenario.ours]
-    failing = [name for name in scenario.must_fail if name in one.figures]
-    names = [scenario.ours, *beside, *failing]
-    columns = {name: one.judge(name) for name in names if any(one.figures[name].values())}
-    heads = ["<th>Goal</th><th>Case</th><th class=number>Bound</th>"]
-    for name in columns:
-        mode = MODES.get(scenario.candidate(name).mode, scenario.candidate(name).mode)
-        role = "must fail" if name in failing else mode
-        heads.append(f"<th class=number>{escape(name)}<br>{escape(role)}</th>")
-    rows = [row(*heads, "<th></th>")]
-    _, own = describe_rigs(scenario.rigs)
-    described = set()
-    for ours in columns[scenario.ours]:
-        case = escape(ours.case)
-        if own[ours.case] and ours.case not in described:
-            case += f' <span class="quiet">{escape(own[ours.case])}</span>'
-        described.add(ours.case)
-        cells = []
-        for name, results in columns.items():
-            found = next((r for r in results if r.case == ours.case and r.goal is ours.goal), None)
-            cells.append(_number(_worst(found, mark=name != scenario.ours)))
+    for spec in scenario.plots:
+        panels = []
+        for case in scenario.rigs:
+            lines = {
+                who: points
+                for who in (scenario.ours, *scenario.must_fail)
+                if (points := one.curves.get(who, {}).get(case, {}).get(spec.curve))
+            }
+            if lines:
+                panel = Panel(case, spec.y, "s", lines, None, scenario.must_fail, spec.log_y)
+                panels.append(panel_chart(panel))
+        if panels:
+            yield _figure(spec.title, "".join(panels[:PANELS_MAX]))
+
+
+def _goals(one: ScenarioReport) -> Iterator[str]:
+    """Goal by goal: ours, and each candidate that must fail."""
+    scenario = one.scenario
+    names = [scenario.ours, *scenario.must_fail]
+    columns = {name: one.judge(name) for name in names}
+    rows = []
+    for at, ours in enumerate(columns[scenario.ours]):
+        worst = [
+            _worst(results[at], mark=name != scenario.ours) for name, results in columns.items()
+        ]
         rows.append(
             row(
                 cell(escape(ours.goal.figure)),
-                cell(case),
+                cell(escape(ours.case)),
                 _number(_bound(ours, one)),
-                *cells,
+                *map(_number, worst),
                 cell(_mark(ours.met)),
             )
         )
-    yield table([], [], rows)
+    heads = [scenario.ours, *(f"{name} must fail" for name in scenario.must_fail)]
+    yield table(("Goal", "Case"), ("Bound", *heads), rows, ("",))
     yield f"<p>{_must_fail_sentences(one)}</p>"
-
-
-def _all_candidates(one: ScenarioReport) -> Iterator[str]:
-    """The figures of all candidates, folded away."""
-    scenario = one.scenario
-    rows = []
-    for case in scenario.rigs:
-        for who, cases in one.figures.items():
-            runs = list(cases[case].values())
-            if not runs:
-                continue
-            cells = []
-            for name in scenario.columns:
-                values = [run[name] for run in runs if name in run]
-                cells.append(format_number(sum(values) / len(values)) if values else "")
-            name = f"<b>{escape(who)}</b>" if who == scenario.ours else escape(who)
-            numbers = [*cells, str(len(runs)), _speed(one, who)]
-            rows.append(row(cell(escape(case)), cell(name), *map(_number, numbers)))
-    numbers = [*scenario.columns, "runs", "simulated\N{NO-BREAK SPACE}/ wall"]
-    yield "<details><summary>All candidates: the mean of their seeds</summary>"
-    yield table(["Case", "Candidate"], numbers, rows)
-    yield "</details>"
 
 
 def _commands(one: ScenarioReport) -> Iterator[str]:
@@ -270,33 +212,8 @@ def _commands(one: ScenarioReport) -> Iterator[str]:
     yield f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def _plots(one: ScenarioReport, folder: Path, write: Callable[[str], object]) -> Iterator[str]:
-    scenario = one.scenario
-    data = plots.PlotData(one.figures, one.curves)
-    for at, spec in enumerate(scenario.plots, 1):
-        name = f"{slug(scenario.name)}-{at}"
-        figure = plots.draw(scenario, spec, data, titled=True)
-        if figure is None:
-            write(f"{scenario.name}: nothing to draw of {spec.title!r}\n")
-            continue
-        (folder / f"{name}.png").write_bytes(png(figure))
-        figure = plots.draw(scenario, spec, data, titled=False)
-        assert figure is not None
-        wide = figure.get_figwidth() * 72 > _WIDE_POINTS
-        yield _plot(one, spec, data, svg(figure, name, spec.title), wide=wide)
-
-
-def _plot(
-    one: ScenarioReport, spec: PlotSpec, data: plots.PlotData, drawn: str, *, wide: bool
-) -> str:
-    missing = plots.left_out(one.scenario, spec, data)
-    note = f"<span>not drawn: {escape(join_names(missing))}</span>" if missing else ""
-    kind = ' class="wide"' if wide else ""
-    return f"<figure{kind}><figcaption>{escape(spec.title)}{note}</figcaption>{drawn}</figure>"
-
-
 def _must_fail_marks(one: ScenarioReport) -> str:
-    """Who must fail, and a mark for whether it does."""
+    """The candidates that must fail, and a mark for whether each does."""
     return "<br>".join(
         f"{escape(name)} " + (_mark(False) if one.meets_goals(name) else _FAILS)
         for name in one.scenario.must_fail
@@ -329,9 +246,7 @@ def _bound(result: GoalResult, one: ScenarioReport) -> str:
     return f"{sign}&nbsp;{format_number(bound)}"
 
 
-def _worst(result: GoalResult | None, *, mark: bool) -> str:
-    if result is None:
-        return ""
+def _worst(result: GoalResult, *, mark: bool) -> str:
     text = format_number(result.worst)
     return f'<span class="missed">{text}</span>' if mark and not result.met else text
 
@@ -340,9 +255,3 @@ def _mark(met: bool) -> str:
     if met:
         return '<span class="met">&#10003; met</span>'
     return '<span class="missed">&#10007; MISSED</span>'
-
-
-def _speed(one: ScenarioReport, candidate: str) -> str:
-    """To two digits: a speed on a shared machine means no more."""
-    speed = one.speed(candidate)
-    return "" if speed is None else format_number(float(f"{speed:.2g}"))

@@ -9,13 +9,12 @@ does the same and makes the next version.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.durations import Duration
@@ -26,7 +25,6 @@ from sluicegate.policies.cache.hot_key import (
     FRESH,
     MISS,
     NEGATIVE,
-    REFRESH,
     STALE,
     Fill,
     HotKey,
@@ -62,8 +60,7 @@ class ShieldedReads:
     """The product's own: keep what is worth it at the load of the store, and share fetches.
 
     `busy` returns the load of the store, from 0 to 1; without it each saved read counts as on a
-    full store. Parts to leave out: `hot_key`; `coalesce`; `epochs`, the check that a fill is not
-    older than a write; `split_on_write`, the rule that no reader joins a fetch from before a write.
+    full store. Parts to leave out: `hot_key`, `coalesce`.
     """
 
     def __init__(
@@ -76,15 +73,11 @@ class ShieldedReads:
         hot: HotKeySettings | None = None,
         hot_key: bool = True,
         coalesce: bool = True,
-        epochs: bool = True,
-        split_on_write: bool = True,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._get = get
         self._busy = busy
-        self._epochs = epochs
-        self._split_on_write = split_on_write
         self.load: OfferedLoad | None = None if busy is None else OfferedLoad()
         self.hot: HotKey[int] | None = None
         self.shared: Coalesce[int] | None = None
@@ -121,7 +114,7 @@ class ShieldedReads:
         """Void what is cached and what is being fetched."""
         if self.hot is not None:
             self.hot.invalidate(key)
-        if self.shared is not None and self._split_on_write:
+        if self.shared is not None:
             self.shared.invalidate(key)
 
     async def _load(self, key: str, state: int) -> int:
@@ -129,34 +122,12 @@ class ShieldedReads:
         hot = None if state == COLD else self.hot
         begun_us = clock.now_us()
         fill: Fill[int] | None = None
-        if hot is not None and self._epochs:
+        if hot is not None:
             fill = hot.begin(key, begun_us, self.load)
         version = await self._get(key)
-        if hot is not None and fill is None:
-            fill = hot.begin(key, begun_us)  # the mistake: a write meanwhile goes unnoticed
         if fill is not None:
             fill.put(version, VALUE_BYTES, now_us=clock.now_us(), draw=self._chance.draw())
         return version
-
-
-async def read(front: ReadPath, request: Request) -> int:
-    """Read as a handler does; a reader that has to refresh is answered from the cache as well."""
-    looked = state, version = front.look(request.key)
-    if version is not None and state in SERVED:
-        return version
-    if version is not None and state == REFRESH:
-        # Nobody waits for it, so it has no deadline. The loop holds it until it is done.
-        refresh = Request(request.key, arrived_us=request.arrived_us)
-        asyncio.get_running_loop().create_task(_refresh(front, refresh, looked))
-        return version
-    return await front.fetch(request, looked)
-
-
-async def _refresh(front: ReadPath, request: Request, looked: Lookup) -> None:
-    try:
-        await front.fetch(request, looked)
-    except (Unavailable, Refused):
-        return  # the next reader tries
 
 
 @final
@@ -191,13 +162,5 @@ class VersionedStore:
             self._on_read(key)
         await self.backend.serve(self.backend.draw_us())
         version = self.versions.get(key, 0)
-        await self._world.sleep_us(self._half_us)
-        return version
-
-    async def put(self, key: str) -> int:
-        """Write the key, and return its new version."""
-        await self._world.sleep_us(self._half_us)
-        await self.backend.serve(self.backend.draw_us())
-        version = self.versions[key] = self.versions.get(key, 0) + 1
         await self._world.sleep_us(self._half_us)
         return version

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab.baselines.queues import FifoPool
+from sluicegate.lab.baselines.queues import QueuedPool
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.world import World
 from sluicegate.policies.admission.gate import Gate
@@ -33,7 +33,7 @@ def without_criticality(rig: Rig, world: World) -> Stack:
 
 def without_queue(rig: Rig, world: World) -> Stack:
     """The same with a plain pool in place of the queue, first in, first out."""
-    return _chain(clamp(rig), waits("pool", FifoPool(rig.workers)))
+    return _chain(clamp(rig), waits("pool", QueuedPool(rig.workers)))
 
 
 def clamp(rig: Rig) -> CriticalitySettings:

@@ -36,7 +36,7 @@ from sluicegate.lab.clients import Call, run_callers
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import clamp
-from sluicegate.lab.scenario import TASKS, Candidate
+from sluicegate.lab.scenario import Candidate
 from sluicegate.lab.station_candidates import StationCandidate, policy_candidate
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import GatePermit
@@ -202,6 +202,6 @@ def protect(rig: Rig, world: World) -> ProtectedStation:
 
 
 SHIPPED: Final[dict[str, StationCandidate]] = {
-    "dispatcher": Candidate(run_dispatcher, TASKS),
+    "dispatcher": Candidate(run_dispatcher),
     "protect": policy_candidate(protect),
 }

@@ -21,10 +21,11 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld, WaitingPolicy
+from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.fixed_window import FixedWindow
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import FifoPool
-from sluicegate.lab.baselines.rate_gates import QpsQuota
+from sluicegate.lab.baselines.queues import QueuedPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.ledger import BUCKET_US
@@ -139,7 +140,7 @@ def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
 def alone_p99_us(rig: Tenants, kind: str, seed: int) -> float:
     """The p99 of that kind when nobody else is there and nothing stands before the workers."""
     result = play(
-        rig.alone(kind), lambda rig, world: TenantGate(FifoPool(rig.workers)), seed
+        rig.alone(kind), lambda rig, world: TenantGate(QueuedPool(rig.workers)), seed
     ).accounts[0]
     return quantile(result.good_us(rig.warm_us), 0.99)
 
@@ -256,31 +257,18 @@ def units_of(rig: Tenants, share: float = 1.0) -> RequestUnits:
     return RequestUnits(RequestUnitsSettings(rate_ru=rate_ru), shape_of=shape_of)
 
 
-def chunked(
-    *,
-    ru: int = CHUNK_RU,
-    share: float = 1.0,
-    classes: bool = True,
-    charged_whole: bool = True,
-) -> MakeGate:
+def chunked(*, ru: int = CHUNK_RU, share: float = 1.0, classes: bool = True) -> MakeGate:
     """Request units, and a queue that parts of `ru` enter one by one.
 
-    With `ru=0` nothing is cut; without `classes` all are alike, and what is not `charged_whole` is
-    charged part by part.
+    With `ru=0` nothing is cut; without `classes` all requests are of the same class.
     """
 
     def make(rig: Tenants, world: World) -> TenantGate:
         units = units_of(rig, share)
         charge = at_once("request units", units)
         queue = Gate(GateSettings(slots=rig.workers))
-        once = [charge] if charged_whole else []
-        if not classes:
-            once.append(at_once("no classes", _AllAlike()))
-        return TenantGate(
-            queue if charged_whole else Stack(charge, waits("queue", queue)),
-            Stack(*once) if once else None,
-            partial(units.chunks, ru=ru) if ru else whole,
-        )
+        once = [charge] if classes else [charge, at_once("no classes", _AllAlike())]
+        return TenantGate(queue, Stack(*once), partial(units.chunks, ru=ru) if ru else whole)
 
     return make
 
@@ -291,7 +279,7 @@ def pooled(settings: RequestUnitsSettings) -> MakeGate:
     def make(rig: Tenants, world: World) -> TenantGate:
         units = RequestUnits(settings, shape_of=shape_of)
         return TenantGate(
-            Stack(at_once("request units", units), waits("pool", FifoPool(rig.workers)))
+            Stack(at_once("request units", units), waits("pool", QueuedPool(rig.workers)))
         )
 
     return make
@@ -308,20 +296,52 @@ def guarded(settings: RequestUnitsSettings) -> MakeGate:
     return make
 
 
+SECOND_US: Final = 1_000_000
+
+
+@final
+class QpsQuota:
+    """A baseline: at most `per_s` requests of each caller in each second of the clock.
+
+    A multi-tenant store begins with it, as Mussel did. It does not notice that one request costs
+    two hundred times another.
+    """
+
+    __slots__ = ("_per_s", "_windows")
+
+    def __init__(self, per_s: int) -> None:
+        if per_s < 1:
+            raise BadValue("per_s", per_s, "give at least 1")
+        self._per_s = per_s
+        self._windows: dict[str, FixedWindow] = {}
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
+        """Count the request, or refuse it until the next second."""
+        window = self._windows.get(request.caller)
+        if window is None:
+            window = self._windows[request.caller] = FixedWindow(self._per_s, SECOND_US)
+        verdict = window.take(1, now_us)
+        if verdict.allowed:
+            return NOTHING_HELD
+        return Decision(
+            False, 0, verdict.retry_after_us, verdict.reset_after_us, QUOTA_SPENT, "qps_quota"
+        )
+
+
 def ru_quota(rig: Tenants, world: World) -> TenantGate:
     """Request units alone: each tenant may spend half of what there is; then first come."""
-    return TenantGate(FifoPool(rig.workers), Stack(at_once("request units", units_of(rig, 0.5))))
+    return TenantGate(QueuedPool(rig.workers), Stack(at_once("request units", units_of(rig, 0.5))))
 
 
 def qps_quota(rig: Tenants, world: World) -> TenantGate:
     """Each tenant may send half as many as single reads could be answered; then first come."""
     quota = QpsQuota(round(rig.capacity_ru_per_s / 2))
-    return TenantGate(FifoPool(rig.workers), Stack(at_once("quota", quota)))
+    return TenantGate(QueuedPool(rig.workers), Stack(at_once("quota", quota)))
 
 
 def fifo(rig: Tenants, world: World) -> TenantGate:
     """Nothing but the workers."""
-    return TenantGate(FifoPool(rig.workers))
+    return TenantGate(QueuedPool(rig.workers))
 
 
 @final

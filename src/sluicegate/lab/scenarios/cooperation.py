@@ -27,24 +27,17 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import Admission, Policy
 from sluicegate.contracts.request import Request
-from sluicegate.lab import kernel_mode
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.queues import no_control
-from sluicegate.lab.baselines.sre_throttle import SreThrottle
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.clients import Call, run_callers
 from sluicegate.lab.goals import Goal
-from sluicegate.lab.kernel_mode import MakeQueue
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves as station_curves
 from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.shipped import ProtectedStation, protect
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    KERNELS,
-    OVER_TIME,
     PLACES,
-    TASKS,
     Candidate,
     Curves,
     Figures,
@@ -74,11 +67,6 @@ CooperationCandidate: TypeAlias = "Candidate[Rig, CooperationRun]"
 def client_throttle(world: World, caller: str) -> ClientThrottle:
     """The production policy with its defaults."""
     return ClientThrottle(world.chance(f"throttle/{caller}"))
-
-
-def sre_throttle(world: World, caller: str) -> SreThrottle:
-    """The textbook's."""
-    return SreThrottle(world.chance(f"throttle/{caller}"))
 
 
 @final
@@ -118,17 +106,7 @@ def policy_candidate(
     make_policy: MakePolicy, make_caller: MakeCallerPolicy | None
 ) -> CooperationCandidate:
     """A candidate with policies on both sides; without `make_caller` everything is sent."""
-    return Candidate(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
-
-
-def kernel_candidate(make_queue: MakeQueue) -> CooperationCandidate:
-    """A candidate that is a line before the workers, with callers who send everything."""
-
-    def play_line(rig: Rig, seed: int) -> CooperationRun:
-        ledger = kernel_mode.run_queue(rig, make_queue, seed)
-        return CooperationRun(ledger, sum(row.offered for row in ledger.by_kind), 0)
-
-    return Candidate(play_line, KERNELS)
+    return Candidate(lambda rig, seed: play(rig, make_policy, make_caller, seed))
 
 
 def play(
@@ -228,8 +206,7 @@ SCENARIO: Final = Scenario(
     candidates={
         "cooperating": policy_candidate(marked, client_throttle),
         "without-throttle": policy_candidate(marked, None),
-        "sre-throttle": policy_candidate(marked, sre_throttle),
-        "fifo": kernel_candidate(no_control),
+        "fifo": policy_candidate(fifo_pool, None),
     },
     ours="cooperating",
     must_fail=("fifo", "without-throttle"),
@@ -241,9 +218,6 @@ SCENARIO: Final = Scenario(
     measure=measure,
     curves=curves,
     columns=("goodput", "rejects_per_accept", "held_back", "p99_ms", "jain"),
-    plots=(
-        PlotSpec("Answered in time", ("goodput",), OVER_TIME, "of capacity", "seconds"),
-        PlotSpec("Refused for each answer", ("rejects_per_accept",), AS_BARS, "refusals"),
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
     scale="half the workers of the other rigs; 50 callers, each with a throttle of its own",
 )

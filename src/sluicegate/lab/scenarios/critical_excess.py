@@ -1,9 +1,8 @@
 """Critical excess: all that comes is CRITICAL, and it is more than can be served.
 
 When a whole class has to be cut, somebody is not served. It must not be all of them, as in a queue
-without control, nor the same users for hours, as where a level falls on a fixed order of users. The
-goal is to keep the workers busy, and to treat users alike. A queue refuses whoever has stood too
-long and knows no users; shedders by cohort do over the hours in which the order of those changes.
+without control, nor the same users for hours. The goal is to keep the workers busy, and to treat
+users alike.
 """
 
 from __future__ import annotations
@@ -12,23 +11,20 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.admission_levels import HOUR_US, dagor_each, pid
-from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
-from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_queue
 from sluicegate.lab.rigs.shipped import SHIPPED
-from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
+from sluicegate.lab.scenario import PLACES, Scenario
+from sluicegate.lab.station_candidates import BASELINES, policy_candidate
 
 WORKERS: Final = 16
 USERS: Final = 200
-ROTATE_US: Final = 2_000_000
 
 
 def rig(load: float) -> Rig:
-    """16 workers of 10 ms, 200 users who wait for half a second; four turns of the cohorts."""
+    """16 workers of 10 ms, 200 users who wait for half a second."""
     kind = WorkKind(
         name="critical",
         arrivals=Poisson(load * WORKERS * 100),
@@ -48,21 +44,16 @@ SCENARIO: Final = Scenario(
         **SHIPPED,
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
-        "dagor": kernel_candidate(dagor_each(ROTATE_US)),
-        "dagor-fixed": kernel_candidate(dagor_each(HOUR_US)),
-        "pid": kernel_candidate(pid),
-        "fifo": kernel_candidate(no_control),
+        "fifo": BASELINES["fifo"],
     },
     ours="protect",
-    must_fail=("fifo", "without-queue", "dagor-fixed"),
+    must_fail=("fifo", "without-queue"),
     own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.97),
         Goal(figure="jain", at_least=0.95),
     ),
     measure=figures,
-    curves=curves,
     columns=("goodput", "jain", "success.critical", "p99_ms", "refused_p99_ms"),
-    plots=(PlotSpec("Fairness over users (1: all alike)", ("jain",), AS_BARS, "Jain's index"),),
-    scale="half the workers of the other rigs; an hour of the cohorts is two seconds here",
+    scale="half the workers of the other rigs",
 )

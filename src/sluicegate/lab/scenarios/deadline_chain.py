@@ -43,14 +43,14 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.queues import FifoPool
+from sluicegate.lab.baselines.queues import QueuedPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.shipped import protected_station
-from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
+from sluicegate.lab.scenario import Figures, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.admission.gate import Gate
 from sluicegate.policies.admission.settings import GateSettings
@@ -110,7 +110,7 @@ def queue_alone(rig: Hops, world: World) -> WaitingPolicy:
 
 def nothing(rig: Hops, world: World) -> WaitingPolicy:
     """Whoever comes waits."""
-    return FifoPool(rig.places)
+    return QueuedPool(rig.places)
 
 
 class HopsRun(NamedTuple):
@@ -274,9 +274,6 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     columns=("goodput", "wasted", "p50_ms", "p99_ms"),
-    plots=(
-        PlotSpec("Useful and wasted work", ("goodput", "wasted"), AS_BARS, "of what is possible"),
-    ),
     scale="half the workers of the other rigs",
     limits=(
         "'tight' grants 120 ms for work whose p99 is 84 ms without any waiting, and has no goal: "

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.host_pickers import peak_ewma, round_robin, slow_sweep
 from sluicegate.lab.durations import Lognormal
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
@@ -28,8 +27,9 @@ from sluicegate.lab.rigs.hosts import (
     HostsRun,
     balanced,
     candidate,
+    round_robin,
 )
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
 
 SECOND: Final = 1_000_000
@@ -96,8 +96,6 @@ SCENARIO: Final = Scenario(
         "without-both": candidate(balanced(settings=NO_PENALTY, outlier=NO_EJECTION)),
         "penalty-alone": candidate(balanced(outlier=NO_EJECTION)),
         "round-robin": candidate(round_robin),
-        "peak-ewma": candidate(peak_ewma),
-        "slow-sweep": candidate(slow_sweep),
     },
     ours="balance",
     must_fail=("round-robin", "without-both"),
@@ -111,8 +109,8 @@ SCENARIO: Final = Scenario(
     curves=curves,
     columns=("success", "p99_ms", "false_ejections", "out_max", "gray_share"),
     plots=(
-        PlotSpec("Calls that failed", ("lost_percent",), OVER_TIME, "% of calls", "seconds"),
-        PlotSpec("What the gray host got", ("gray_percent",), OVER_TIME, "% of calls", "seconds"),
+        PlotSpec("Calls that failed", "lost_percent", "% of calls"),
+        PlotSpec("What the gray host got", "gray_percent", "% of calls"),
     ),
     scale="Ten hosts of 4 workers. In the calm hour a call takes 200 ms, not 10, and there are a "
     "twentieth as many: fewer samples make a false ejection likelier.",

@@ -22,7 +22,7 @@ from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs import tenants
 from sluicegate.lab.rigs.tenants import Tenants, TenantsRun
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PLACES, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import PLACES, Curves, Figures, PlotSpec, Scenario
 
 WORKERS: Final = 32
 READS: Final = 0.3  # of the capacity
@@ -94,9 +94,6 @@ SCENARIO: Final = Scenario(
         "chunks": tenants.candidate(tenants.chunked()),
         "without-chunks": tenants.candidate(tenants.chunked(ru=0)),
         "without-classes": tenants.candidate(tenants.chunked(classes=False)),
-        "charged-by-chunk": tenants.candidate(tenants.chunked(charged_whole=False)),
-        "chunks-20": tenants.candidate(tenants.chunked(ru=20)),
-        "chunks-50": tenants.candidate(tenants.chunked(ru=50)),
         "ru-quota": tenants.candidate(tenants.ru_quota),
         "qps-quota": tenants.candidate(tenants.qps_quota),
         "fifo": tenants.candidate(tenants.fifo),
@@ -117,13 +114,7 @@ SCENARIO: Final = Scenario(
     measure=measure,
     columns=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
     curves=curves,
-    plots=(
-        PlotSpec(
-            "What the reads notice", ("p99_times_alone",), AS_BARS, "p99 over alone", "", True
-        ),
-        PlotSpec("What the scans get", ("bulk_share", "bulk_useful"), AS_BARS, "of what is left"),
-        PlotSpec("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
-    ),
+    plots=(PlotSpec("Reads alongside scans", "read_p99_ms", "p99, ms", log_y=True),),
     scale="16,000 RU a second: a read is 2 ms of one of 32 workers; half of it with the crawler.",
     limits="bulk_useful counts scans that ended: 0.62 at 10x, as newer scans go first. The "
     "dispatcher returns what a scan has read until then, with a token to go on.",

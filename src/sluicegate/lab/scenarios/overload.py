@@ -16,8 +16,8 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.shipped import SHIPPED
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import OVER_CASES, PLACES, Figures, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL, SETTLED
+from sluicegate.lab.scenario import PLACES, Figures, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 LOADS: Final = (2, 5, 10)
 REFUSAL_COST: Final = 0.01
@@ -42,9 +42,9 @@ SCENARIO: Final = Scenario(
     title="Overload of 2, 5 and 10 times, one class",
     why="A service keeps answering what it can, whatever is asked of it.",
     rigs=RIGS,
-    candidates={**SHIPPED, **ALL, **SETTLED},
+    candidates={**SHIPPED, **ALL},
     ours="protect",
-    must_fail=("fifo", "fifo-pool"),
+    must_fail=("fifo",),
     own_settings=PLACES,
     goals=(
         *(
@@ -57,21 +57,5 @@ SCENARIO: Final = Scenario(
     limits="`dispatcher` has a p99 of 61 ms at twice the load and 63 at five times (seed 0).",
     columns=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
-    plots=(
-        PlotSpec(
-            "Offered load against goodput",
-            ("goodput",),
-            over=OVER_CASES,
-            y="answered in time, of what can be done",
-            x="offered load, of what can be done",
-        ),
-        PlotSpec(
-            "How long the answers take",
-            ("p99_ms",),
-            over=OVER_CASES,
-            y="ms, p99 of answers in time",
-            x="offered load, of what can be done",
-            log_y=True,
-        ),
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
 )

@@ -13,8 +13,6 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.codel import folly_codel
-from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
@@ -24,8 +22,8 @@ from sluicegate.lab.rigs.server_chain import (
     without_queue,
 )
 from sluicegate.lab.rigs.shipped import SHIPPED
-from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import SETTLED, kernel_candidate, policy_candidate
+from sluicegate.lab.scenario import PLACES, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import BASELINES, policy_candidate
 
 WORKERS: Final = 16
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -64,9 +62,8 @@ SCENARIO: Final = Scenario(
         "queue-alone": policy_candidate(server_chain),
         "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
-        **SETTLED,
-        "folly": kernel_candidate(folly_codel),
-        "fifo": kernel_candidate(no_control),
+        "folly": BASELINES["folly"],
+        "fifo": BASELINES["fifo"],
     },
     ours="protect",
     must_fail=("fifo", "without-criticality", "without-queue"),
@@ -86,13 +83,6 @@ SCENARIO: Final = Scenario(
         "p99_ms",
         "refused_p99_ms",
     ),
-    plots=tuple(
-        PlotSpec(title, (figure,), OVER_CASES, y, "offered load, of what can be done")
-        for title, figure, y in (
-            ("CRITICAL work", "success.critical", "answered in time, of what came"),
-            ("BEST_EFFORT work", "success.best-effort", "answered in time, of what came"),
-            ("All work", "goodput", "answered in time, of what can be done"),
-        )
-    ),
+    plots=(PlotSpec("Answered in time", "goodput", "of capacity"),),
     scale="half the workers of the other rigs, and half the load",
 )

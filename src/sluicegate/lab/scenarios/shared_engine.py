@@ -23,9 +23,6 @@ from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.dispatcher import US, KvCaller, KvRig, KvRun, play
 from sluicegate.lab.scenario import (
-    AS_BARS,
-    OVER_TIME,
-    TASKS,
     Candidate,
     Curves,
     Figures,
@@ -78,7 +75,7 @@ def candidate(policy: str) -> Candidate[KvRig, KvRun]:
         settings = KvSettings(policy=policy, slots=max(1, rig.slots // rig.dispatchers))
         return play(replace(rig, settings=settings), seed)
 
-    return Candidate(run, TASKS)
+    return Candidate(run)
 
 
 def measure(rig: KvRig, run: KvRun) -> Figures:
@@ -125,9 +122,8 @@ SCENARIO: Final = Scenario(
     columns=("served.CRITICAL", "served.DEGRADED", "served.BEST_EFFORT", "served.BULK", "dearest"),
     curves=curves,
     plots=(
-        PlotSpec("CRITICAL, second by second", ("critical",), OVER_TIME, "served", "s"),
-        PlotSpec("The dearest price", ("price",), OVER_TIME, "times", "s"),
-        PlotSpec("Served of CRITICAL", ("served.CRITICAL",), AS_BARS, "share"),
+        PlotSpec("CRITICAL, second by second", "critical", "served"),
+        PlotSpec("The highest price", "price", "times"),
     ),
     scale="250 reads a second; a minute of calm, then twenty seconds.",
     limits="A price is at most 4, so a caller of twice the capacity and a quota of half as much "

@@ -16,19 +16,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import sqrt
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, final
 
+from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.baselines.account_schemes import (
-    demand_shares,
-    fixed_shares,
-    no_suppression,
-    two_speed,
-)
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.account_steps import SIGMAS, AccountSteps, measure_steps, play_steps
 from sluicegate.lab.rigs.accounts import (
     FIRST_MASTER,
+    SECOND_US,
     SEED_MASTER,
     SEED_NODE,
     AccountRig,
@@ -41,7 +37,6 @@ from sluicegate.lab.rigs.accounts import (
     suppressing,
 )
 from sluicegate.lab.scenario import (
-    OVER_TIME,
     Curves,
     Figures,
     PlotSpec,
@@ -127,6 +122,58 @@ def _beyond_s(rig: AccountSteps) -> float:
     return 2.0 + SIGMAS / sqrt(rig.per_s)
 
 
+@final
+class _SilentMaster:
+    """Reads no report and sends none."""
+
+    def receive(self, source: str, message: object, now_us: int) -> None:
+        return None
+
+
+@final
+class _OpenNode:
+    """A baseline: admits everything. It is what an account-wide limit replaces."""
+
+    def admit(self, now_us: int, cost: int = 1) -> bool:
+        return True
+
+    def report(self, now_us: int) -> None:
+        return None
+
+    def receive(self, message: object, now_us: int) -> None:
+        return None
+
+
+@final
+class _FixedShareNode:
+    """A baseline: each node has its equal part of the limit, and sends and receives nothing.
+
+    It is exact, and cannot use what the other nodes leave: an account whose users come to a few
+    nodes gets the parts of those nodes.
+    """
+
+    def __init__(self, per_s: int, nodes: int) -> None:
+        self._bucket = TokenBucket(per_s, nodes * SECOND_US, max(per_s // nodes, 1))
+
+    def admit(self, now_us: int, cost: int = 1) -> bool:
+        return self._bucket.take(cost, now_us).allowed
+
+    def report(self, now_us: int) -> None:
+        return None
+
+    def receive(self, message: object, now_us: int) -> None:
+        return None
+
+
+no_suppression: Final = AccountScheme(
+    lambda rig, number, world: _OpenNode(), lambda rig, world: _SilentMaster()
+)
+fixed_shares: Final = AccountScheme(
+    lambda rig, number, world: _FixedShareNode(rig.per_s, rig.nodes),
+    lambda rig, world: _SilentMaster(),
+)
+
+
 candidate: Final = candidate_maker(_play)
 
 SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
@@ -151,8 +198,6 @@ SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
         "ladder": candidate(suppressing()),
         "seed-mean": candidate(suppressing(SEED_NODE, SEED_MASTER)),
         "seed-linear": candidate(suppressing(SEED_NODE, FIRST_MASTER)),
-        "two-speed": candidate(two_speed),
-        "demand-shares": candidate(demand_shares),
         "fixed-shares": candidate(fixed_shares),
         "without-suppression": candidate(no_suppression),
     },
@@ -191,9 +236,7 @@ SCENARIO: Final[Scenario[AccountRig | AccountSteps, Played]] = Scenario(
         "spent_late_s",
         "beyond_s",
     ),
-    plots=(
-        PlotSpec("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
-    ),
+    plots=(PlotSpec("Admitted", "admitted", "limits", log_y=True),),
     scale="A limit of 1,000 a second, 100 in the deluge; 8 nodes of 20 parted, the hottest too. "
     "In steps from 1,000 a second on, what comes to a node in 10 ms is one operation of that cost.",
 )

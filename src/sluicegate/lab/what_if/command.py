@@ -6,13 +6,12 @@ backend that can do so much, for callers who wait so long, and who is answered i
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, SERVICES, parse_number, parse_service, parse_whole
 from sluicegate.lab.progress import ProgressBar, write_status
 
@@ -24,7 +23,7 @@ EXAMPLES: Final = """\
 examples:
   sluicegate lab what-if --capture capture/ --rules live/ --rules new/ --capacity 2000
   sluicegate lab what-if --capture capture/ --rules none --rules new/ --capacity 2000 \\
-      --workers 32 --timeout 300 --speed 2 --html what-if.html
+      --workers 32 --timeout 300 --speed 2
   sluicegate lab what-if --csv requests.csv --rules new.yaml --workers 16 --cost 8000
   sluicegate lab what-if --jsonl requests.jsonl --rules live/ --rules new/ --workers 4 \\
       --cost 20000,BULK=90000 --with chain --retries naive
@@ -93,7 +92,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--queue", metavar="N", default="1000000", help="how many may wait (default 1e6)")
     add("--seed", metavar="N", default="0", help="the seed (default 0)")
     add("--json", action="store_true", help="print JSON")
-    add("--html", metavar="FILE", help="write a page with pictures")
     add(
         "--semantics",
         choices=("sluicegate", "envoy"),
@@ -109,7 +107,6 @@ def run(arguments: Namespace) -> int:
     """Run it, and print the report."""
     # Rules and policies come with these.
     from sluicegate.lab.what_if import sources  # noqa: PLC0415
-    from sluicegate.lab.what_if.page import render_what_if  # noqa: PLC0415
     from sluicegate.lab.what_if.report import build_report  # noqa: PLC0415
     from sluicegate.lab.what_if.runs import (  # noqa: PLC0415
         check_front,
@@ -124,7 +121,6 @@ def run(arguments: Namespace) -> int:
     speed = parse_number("--speed", arguments.speed)
     requests_max = parse_whole("--requests", arguments.requests, 1, REQUESTS_MAX)
     check_front(arguments.front)
-    _check_page(arguments.html)
     make_plan = planner(arguments, speed)
     bar = ProgressBar(write_status, live=sys.stderr.isatty())
 
@@ -158,8 +154,6 @@ def run(arguments: Namespace) -> int:
         classes_by=common.name,
         notes=source.notes,
     )
-    if arguments.html:
-        _write_page(arguments.html, render_what_if(report))
     sys.stdout.write(as_json(report) if arguments.json else render_text(report))
     return 0
 
@@ -213,20 +207,3 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], WhatIfPla
         )
 
     return plan_of
-
-
-def _check_page(path: str | None) -> None:
-    """Refuse a path that cannot be written, before anything is run."""
-    if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-        raise BadValue("--html", path, "give a file in a folder that is there")
-
-
-def _write_page(path: str, page: str) -> None:
-    """Write all of it, or leave what was there before."""
-    new = f"{path}.new"
-    try:
-        with open(new, "w", encoding="utf-8") as file:
-            file.write(page)
-        os.replace(new, path)
-    except OSError as error:
-        raise Unavailable(f"the file {path}", error.strerror or str(error)) from None

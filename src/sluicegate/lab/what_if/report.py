@@ -26,7 +26,7 @@ from sluicegate.lab.what_if.outcomes import (
 )
 from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.runs import RulebookResult
-from sluicegate.lab.what_if.sentence import summary_sentence
+from sluicegate.lab.what_if.text import summary_sentence
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.report.report import digest_of
 from sluicegate.shadow.traffic import ALL

@@ -22,7 +22,7 @@ EXAMPLES: Final = """\
 examples:
   sluicegate lab zoo --jobs auto                 all shapes; the seed is the date
   sluicegate lab zoo --seed 20000 --shapes 'stalls; slow shard'
-  sluicegate lab zoo --slots known --picture zoo.png
+  sluicegate lab zoo --slots known --picture zoo.svg
   sluicegate lab zoo --sensitivity --jobs auto   every tuned constant halved and doubled
 """
 MET: Final = 0
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--jobs", metavar="N", default="1", help="processes, or auto: one a core (default 1)")
     add("--json", action="store_true", help="print JSON")
     add("--list", action="store_true", help="print the names of the shapes")
-    add("--picture", metavar="FILE", help="write the picture, as PNG")
+    add("--picture", metavar="FILE", help="write the picture, as SVG")
     add("--sensitivity", action="store_true", help="play with each constant halved and doubled")
 
 
@@ -121,6 +121,6 @@ def _draw(judged: Sequence[Judged], path: str) -> None:
     from sluicegate.lab.zoo.picture import draw  # noqa: PLC0415 - it draws
 
     try:
-        Path(path).write_bytes(draw(judged))
+        Path(path).write_text(draw(judged), encoding="utf-8")
     except OSError as error:
         raise BadValue("--picture", path, f"give a file that can be written ({error})") from error

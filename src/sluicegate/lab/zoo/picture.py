@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from sluicegate.lab.plots_style import HUES, MUST_FAIL, MUTED, OURS, drawing, png
+from sluicegate.lab.charts import Panel, panels_file
 from sluicegate.lab.zoo.bars import Judged, useful
 from sluicegate.lab.zoo.play import FOUND, KNOWN, ORACLE
 from sluicegate.lab.zoo.simple import SIMPLE
 
+_X = "shapes, the worst of each candidate first"
 
-def draw(judged: Sequence[Judged]) -> bytes:
-    """Return the picture as PNG: one line a candidate over its shapes, the worst first."""
-    parts = [
-        ("a load the service can carry", [one for one in judged if not one.shape.overload]),
-        ("overload, limit known", [o for o in judged if o.shape.overload and o.mode == KNOWN]),
-        ("overload, limit found", [o for o in judged if o.shape.overload and o.mode == FOUND]),
-    ]
-    colors = dict(zip(SIMPLE, (MUST_FAIL, *HUES), strict=False))
-    with drawing() as figure_class:
-        figure = figure_class(figsize=(10.0, 3.6), layout="constrained")
-        for ax, (title, every) in zip(
-            figure.subplots(1, len(parts), sharey=True), parts, strict=True
-        ):
-            rows = [one for one in every if not one.shape.limit]
-            for name, hue in (*colors.items(), ("product", OURS)):
-                ratios = sorted(_of_oracle(one, name) for one in rows)
-                ours = name == "product"
-                ax.plot(
-                    range(1, len(ratios) + 1),
-                    ratios,
-                    label=name,
-                    linewidth=2.6 if ours else 1.0,
-                    color=hue,
-                )
-            ax.set_title(title, loc="left", fontsize=9, color=MUTED)
-            ax.set_xlabel("shapes, the worst of each candidate first")
-            ax.set_ylim(0, 1.05)
-        figure.axes[0].set_ylabel("useful work, of the oracle's")
-        figure.axes[0].legend(fontsize=8, frameon=False, loc="lower right")
-        return png(figure)
+
+def draw(judged: Sequence[Judged]) -> str:
+    """Return the picture as SVG: one line a candidate over its shapes, the worst first."""
+    return panels_file("Useful work as a share of the oracle's", _panels(judged))
+
+
+def _panels(judged: Sequence[Judged]) -> Iterator[Panel]:
+    parts = {
+        "a load the service can carry": [one for one in judged if not one.shape.overload],
+        "overload, limit known": [o for o in judged if o.shape.overload and o.mode == KNOWN],
+        "overload, limit found": [o for o in judged if o.shape.overload and o.mode == FOUND],
+    }
+    for title, every in parts.items():
+        rows = [one for one in every if not one.shape.limit]
+        lines = {
+            name: [*enumerate(sorted(_of_oracle(one, name) for one in rows), 1)]
+            for name in ("product", *SIMPLE)
+        }
+        yield Panel(title, "share", _X, lines, controls=("nothing",))
 
 
 def _of_oracle(one: Judged, name: str) -> float:

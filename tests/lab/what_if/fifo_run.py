@@ -1,35 +1,28 @@
-"""A what-if run with a plain pool: admitted requests wait for a worker, first in, first out.
+"""An oracle of what-if: a plain pool, first in, first out, on a heap of events without tasks.
 
-The queue knows no class and no deadline, as that of a thread pool: it serves also requests whose
-callers have given up. It is bounded (`queue_max`); a request that finds it full is turned away.
-There is no task and no event loop.
-
-Events of one instant happen in this order: first what was scheduled (a worker is done, a caller
-gives up or retries), in the order of scheduling, and then what comes.
+The queue serves also requests whose callers have given up. It is bounded (`queue_max`); a request
+that finds it full is turned away. Events of one instant happen in this order: first what was
+scheduled (a worker is done, a caller gives up or retries), in the order of scheduling, and then
+what comes.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
-from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.retries import NO_MORE, Retrier
+from sluicegate.lab.retries import NO_MORE
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
-from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
+from sluicegate.lab.what_if.plan import WhatIfPlan
+from sluicegate.lab.what_if.runs import make_retriers
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.replay import SingleReplay
 
-BLOCK: Final = 2_048  # requests between two reports of progress
 _SERVED: Final = 0
 _GIVE_UP: Final = 1
 _AGAIN: Final = 2
-
-# Called with how many requests have come.
-OnCount: TypeAlias = Callable[[int], object]
 
 
 @final
@@ -47,19 +40,9 @@ class _Attempt:
     over: bool = False  # its caller has an answer, or waits no longer
 
 
-def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
-    """One retrier for the callers of each class; none if nobody retries."""
-    if plan.retries is None:
-        return []
-    random_source = RandomSource(plan.seed)
-    return [Retrier(plan.retries, random_source.of(f"retries/{one.name}")) for one in CLASSES]
-
-
-def run_fifo(
-    plan: WhatIfPlan, traffic: Traffic, single: SingleReplay, on_count: OnCount
-) -> OutcomeCounts:
+def run_fifo(plan: WhatIfPlan, traffic: Traffic, single: SingleReplay) -> OutcomeCounts:
     """Run the traffic past the rules into the pool."""
-    return _FifoRun(plan, traffic, single).run(on_count)
+    return _FifoRun(plan, traffic, single).run()
 
 
 @final
@@ -76,19 +59,17 @@ class _FifoRun:
         self._set = 0
         self.counts = OutcomeCounts(span_us=traffic.span_us, workers=plan.backend.workers)
 
-    def run(self, on_count: OnCount) -> OutcomeCounts:
+    def run(self) -> OutcomeCounts:
         """Run until all that came has ended."""
         events, classes = self._events, self._traffic.classes
         timeout_us = self._plan.timeout_us
-        for number, (request, at_us, work_us) in enumerate(self._traffic.arrivals(self._plan), 1):
+        for request, at_us, work_us in self._traffic.arrivals(self._plan):
             while events and events[0][0] <= at_us:
                 self._run_event()
             kind = classes[request]
             if self._retriers:
                 self._retriers[kind].first(at_us)
             self._enter(_Attempt(request, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
-            if number % BLOCK == 0:
-                on_count(number)
         while events:
             self._run_event()
         return self.counts
