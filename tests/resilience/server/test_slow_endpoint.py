@@ -29,7 +29,8 @@ async def wait_as_the_path_says(scope: Any, receive: Any, send: Any) -> None:
 )
 def test_slow_endpoint_costs_the_others_nothing(per_s: dict[str, int]) -> None:
     async def call(world: World, path: str, rate: int) -> list[bool]:
-        app, random, at_s, calls = apps[0], Random(rate), 0.0, []
+        app, random, at_s = apps[0], Random(rate), 0.0
+        calls: list[Any] = []
         while at_s < SPAN_S:
             await world.until_us(int(at_s * 1e6))
             work = ask(world, app, path, patience_us=PATIENCE_US, told=False)
