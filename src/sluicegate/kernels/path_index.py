@@ -177,6 +177,7 @@ class PathIndex(Generic[P]):
         depths: list[int] = []
         place = self._root
         depth = 1
+        straight = True
         waiting: list[tuple[_Place, int]] = []  # the templates passed by on the way
         while True:
             if place.below is not None:
@@ -197,10 +198,12 @@ class PathIndex(Generic[P]):
                 depth += 1
             elif waiting:
                 place, depth = waiting.pop()
-            else:
-                if len(below) > 1:
-                    below = _longest_first(below, depths)
+                straight = False
+            elif straight:
+                below.reverse()
                 return found + below if found else below
+            else:
+                return found + _longest_first(below, depths)
 
     def _place(self, pattern: str) -> _Place:
         """Where a pattern leads, made if it is not there."""
@@ -238,11 +241,8 @@ def _joined(before: P, payload: P, join: Callable[[P, P], P] | None) -> P:
 
 def _longest_first(below: list[P], depths: list[int]) -> list[P]:
     """Prefixes by their depths, and those of one depth as they were found."""
-    for at in range(len(depths) - 1):
-        if depths[at] >= depths[at + 1]:  # the walk has gone back
-            order = sorted(range(len(depths)), key=depths.__getitem__, reverse=True)
-            return [below[at] for at in order]
-    return below[::-1]
+    order = sorted(range(len(depths)), key=depths.__getitem__, reverse=True)
+    return [below[at] for at in order]
 
 
 def _has_marks(segment: str) -> bool:
