@@ -57,22 +57,21 @@ def convert(text: str, source: str, target: str) -> str:
     return after
 
 
-# The values.
-
-
 def _converted(old: Mapping[str, Any], patterns: dict[str, str]) -> dict[str, Any]:
     """Return the same rules in the present format, and note changed paths in `patterns`."""
     rules = old[_OLD]
-    converted: object
+    new: object
     if isinstance(rules, dict):
-        converted = {name: _rule(rule, patterns) for name, rule in rules.items()}
+        new = {name: _rule(rule, patterns) for name, rule in rules.items()}
     else:
-        converted = [_rule(rule, patterns) for rule in rules]
-        for rule in converted:
+        new = [_rule(rule, patterns) for rule in rules]
+        for rule in new:
             if isinstance(rule, dict) and "name" in rule:
                 rule["rule_id"] = rule.pop("name")
-    return {("rules" if field == _OLD else field): (converted if field == _OLD else value)
-            for field, value in old.items()}  # fmt: skip
+    return {
+        "rules" if field == _OLD else field: new if field == _OLD else value
+        for field, value in old.items()
+    }
 
 
 def _rule(rule: Any, patterns: dict[str, str]) -> Any:
