@@ -146,13 +146,13 @@ class RowFields(RuleFields):
     # Its terms.
 
     def _all_terms(self, at: FieldPath, fields: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The terms that a rule says or has by default, with a number for what is the same."""
+        """Return the terms of a row or its defaults, and a number that equal terms share."""
         values = tuple([fields.get(name) for name in TERMS])
         # 1, 1.0 and true are alike in Python, and not in a file.
         key = (values, tuple([type(one) for one in values]))
         try:
             found = self._known.get(key)
-        except TypeError:  # a list, say: it is told what is wrong with that
+        except TypeError:  # not hashable, as a list: `terms` notes the problem
             return 0, self.terms(at, fields, TERMS)
         if found is None:
             before = len(self._problems)
@@ -176,7 +176,7 @@ class RowFields(RuleFields):
     def _kind(
         self, at: FieldPath, count: int, window_us: int, number: int, terms: dict[str, Any]
     ) -> LimitKind | None:
-        """The kind that these numbers and terms are; None for one that is off, or is wrong."""
+        """Return the kind of these numbers and terms; None if it is off or invalid."""
         key = (count, window_us, number)
         if key in self._kinds:
             return self._kinds[key]
