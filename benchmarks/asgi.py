@@ -93,7 +93,7 @@ def ours(style: str = "ietf", *, plain: bool = False) -> App:
     guard: Any = ByAddress(limiter)
     if not plain:
         rule = {"match": {"path": "/**"}, "key": "address", "limit": RULE}
-        guard = RulesGuard({"limits": {"pages": rule}}, limiter)
+        guard = RulesGuard({"rules": {"pages": rule}}, limiter)
     app = bare()
     app.add_middleware(LimitMiddleware, guard=guard, headers=style)
     return app

@@ -31,8 +31,8 @@ from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.kernels.path_index import plain_path
 from sluicegate.rules.resources import service
-from sluicegate.rules.resources.paths import plain_path
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.system import now_us

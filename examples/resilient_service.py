@@ -61,7 +61,7 @@ resilience = Resilience.load(sys.argv[1])
 faults, objectives = FaultInjector(resilience.faults), Objectives(resilience.objectives)
 routes = [Route("/page", show), Route("/healthz", health), Route("/metrics", metrics)]
 app = protect(inject(Starlette(routes=routes), faults), resilience)
-quotas = RulesGuard({"limits": settings["limits"]}, Limiter())
+quotas = RulesGuard({"rules": settings["rules"]}, Limiter())
 service: Any = LimitMiddleware(measure(app, objectives), quotas, exempt=resilience.bypass)
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.rules.web.guard import RulesGuard
 
 RULES: dict[str, Any] = {
-    "limits": {
+    "rules": {
         "health": {"match": {"path": "/health"}, "exempt": True},
         "login": {
             "match": {"path": "/login", "method": "POST"},

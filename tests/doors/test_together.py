@@ -37,7 +37,7 @@ def guard() -> RulesGuard:
             "limit": "1/m",
         },
     }
-    return RulesGuard({"limits": rules}, Limiter(clock=HandClock()))
+    return RulesGuard({"rules": rules}, Limiter(clock=HandClock()))
 
 
 def test_a_rulebook_decides_by_path_method_header_address_and_user() -> None:

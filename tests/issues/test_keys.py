@@ -78,15 +78,15 @@ def test_a_decorator_that_may_leave_its_key_out_counts_each_address() -> None:
 
 def test_a_rule_without_a_key_is_an_error_and_everyone_must_be_said() -> None:
     with pytest.raises(BadRules, match="key"):
-        RulesGuard({"limits": {"all": {"limit": "2/minute"}}}, Limiter())
-    rules = {"limits": {"all": {"limit": "2/minute", "key": "everyone"}}}
+        RulesGuard({"rules": {"all": {"limit": "2/minute"}}}, Limiter())
+    rules = {"rules": {"all": {"limit": "2/minute", "key": "everyone"}}}
     app = LimitMiddleware(hello(), RulesGuard(rules, Limiter(clock=HandClock())))
     assert got(app, "192.0.2.1", "192.0.2.2", "192.0.2.3") == [200, 200, 429]
 
 
 def test_a_client_cannot_choose_its_address() -> None:
     # Trusting the first X-Forwarded-For: https://github.com/Observal/Observal/pull/980
-    rules = {"limits": {"each": {"limit": "1/minute", "key": "address"}}}
+    rules = {"rules": {"each": {"limit": "1/minute", "key": "address"}}}
     alone = LimitMiddleware(hello(), RulesGuard(rules, Limiter(clock=HandClock())))
     assert got(alone, "192.0.2.1", forwarded="203.0.113.1") == [200]
     assert got(alone, "192.0.2.1", forwarded="203.0.113.2") == [429]
@@ -94,7 +94,7 @@ def test_a_client_cannot_choose_its_address() -> None:
 
 def test_clients_behind_a_proxy_of_ours_do_not_share_its_address() -> None:
     # Everyone in the proxy's bucket: https://github.com/janavipandole/Cara/pull/6007
-    rules = {"limits": {"each": {"limit": "1/minute", "key": "address"}}}
+    rules = {"rules": {"each": {"limit": "1/minute", "key": "address"}}}
     guard = RulesGuard(rules, Limiter(clock=HandClock()))
     behind = LimitMiddleware(hello(), guard, trust_proxies=1)
     assert got(behind, "10.0.0.1", forwarded="203.0.113.1") == [200]

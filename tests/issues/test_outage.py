@@ -44,7 +44,7 @@ def by_middleware(limiter: Limiter) -> FastAPI:
         "each": {"limit": "2/day", "key": "address"},
         "all": {"limit": "100/day; 100/hour", "key": "everyone"},
     }
-    app.add_middleware(LimitMiddleware, guard=RulesGuard({"limits": rules}, limiter))
+    app.add_middleware(LimitMiddleware, guard=RulesGuard({"rules": rules}, limiter))
     return app
 
 

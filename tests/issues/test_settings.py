@@ -24,7 +24,7 @@ from sluicegate.rules.problems import BadRules
 from sluicegate.rules.web.guard import RulesGuard
 from tests.doors.project import set_up
 
-BOOK: dict[str, Any] = {"limits": {"all": {"limit": "1/minute", "key": "everyone"}}}
+BOOK: dict[str, Any] = {"rules": {"all": {"limit": "1/minute", "key": "everyone"}}}
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_rule_that_nobody_has_named_is_an_error_and_no_free_pass() -> None:
 
 
 WRONG = {
-    "rules.yaml": "version: 1\nlimits:\n  all: {limti: 1/minute, key: everyone}\n",
-    "rules.toml": 'version = 1\n[limits.all]\nlimti = "1/minute"\nkey = "everyone"\n',
+    "rules.yaml": "version: 1\nrules:\n  all: {limti: 1/minute, key: everyone}\n",
+    "rules.toml": 'version = 1\n[rules.all]\nlimti = "1/minute"\nkey = "everyone"\n',
 }
 
 
@@ -110,11 +110,11 @@ def test_a_list_of_rates_is_a_list_and_a_text_is_one() -> None:
     limiter = Limiter()
     several = ["1/minute", "2/hour"]
     for limit_, counts in ((several, [1, 2]), ("1/minute; 2/hour", [1, 2]), ("1/minute", [1])):
-        RulesGuard({"limits": {"all": {"limit": limit_, "key": "everyone"}}}, limiter)
+        RulesGuard({"rules": {"all": {"limit": limit_, "key": "everyone"}}}, limiter)
         assert [one.count for one in limiter.limits_of("all")] == counts
         assert [one.count for one in limiter.limits_of(Rule(limit_))] == counts
     with pytest.raises(BadRules):
-        RulesGuard({"limits": {"all": {"limit": {"1/minute": 1}, "key": "everyone"}}}, limiter)
+        RulesGuard({"rules": {"all": {"limit": {"1/minute": 1}, "key": "everyone"}}}, limiter)
 
 
 def test_a_wrong_setting_of_a_door_is_told_when_the_door_is_made() -> None:

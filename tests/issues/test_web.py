@@ -32,7 +32,7 @@ def got(app: Any, *paths: str) -> list[httpx.Response]:
 
 
 def guard(rate: str = "1/minute") -> RulesGuard:
-    rules = {"limits": {"all": {"limit": rate, "key": ["address", "path"]}}}
+    rules = {"rules": {"all": {"limit": rate, "key": ["address", "path"]}}}
     return RulesGuard(rules, Limiter(clock=HandClock()))
 
 

@@ -22,7 +22,7 @@ from sluicegate.rules.web.guard import RulesGuard
 MINUTE = 60_000_000
 NO_TEXTS: list[Any] = [b"ann", None, ("user", 1), 42, ["ann"], bytearray(b"ann")]
 NO_RULES: list[Any] = [5, b"5/m", ["5/m"], ("5/m",), {"a": 1}, 1.5]
-RULES = [{"name": "a", "limit": "5/minute", "key": "address"}]
+RULES = [{"rule_id": "a", "limit": "5/minute", "key": "address"}]
 
 
 def limiter() -> Limiter:

@@ -88,6 +88,18 @@ def test_a_field_is_set_and_the_rest_stays_as_it_was_written(
     assert after(text, target, value, name) == text.replace(old, new)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("version: 1\nrules:\n  play: {limit: 5, window: 1m}  # for all\n", "a.yaml"),
+        ("version = 1\n[rules.play]\nlimit = 5 # for all\nwindow = '1m'\n", "a.toml"),
+    ],
+)
+def test_field_of_a_rule_in_a_mapping_is_set(text: str, name: str) -> None:
+    changed = text.replace("5", "7", 1)
+    assert after(text, "play.limit", "7", name) == changed
+
+
 def test_what_was_there_before_is_told() -> None:
     assert find_field({"a.yaml": NATIVE}, "play.limit").before == 100
     assert find_field({"a.yaml": NATIVE}, "play.burst_capacity").before is None

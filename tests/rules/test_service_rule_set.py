@@ -126,7 +126,16 @@ def test_what_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LIMITS, "middlewares of a web application"),
+        (LIMITS, "sluicegate rules convert"),
+        (
+            "version: 1\nrules:\n  a: {limit: 5, window: 1s}\n  b: {key: user, limit: 5/s}\n",
+            "line 4: rules.b: 'b' cannot be used; a rule with `match` or `key` is for an",
+        ),
+        (
+            "version: 1\nrules:\n- {rule_id: a, limit: 5, window: 1s}\n- {rule_id: b, key: user}\n",
+            "line 4: rules[1].limit",
+        ),
+        ("version: 1\nrules:\n  a: {limit: 0, window: 1s}\n", "line 3: rules.a.limit"),
         ("a: 1", "say `version: 1` and `rules:`"),
         ("", "say `version: 1` and `rules:`"),
         ("- 1", "say `version: 1` and `rules:`"),

@@ -29,7 +29,7 @@ from sluicegate.rules.web.guard import RulesGuard
 
 limiter = Limiter(rules={"login": "5/minute"})
 limiting: EndpointLimiter = limiter
-guard = RulesGuard({"limits": {}}, limiter)
+guard = RulesGuard({"rules": {}}, limiter)
 any_guard: AnyGuard = guard
 
 starlette = Starlette(middleware=[Middleware(LimitMiddleware, guard=guard, trust_proxies=1)])

@@ -98,6 +98,8 @@ def _rules_of(value: object) -> Iterator[tuple[str, FieldPath]]:
     for at, rule in enumerate(rules if isinstance(rules, list) else ()):
         if isinstance(rule, Mapping) and isinstance(rule.get("rule_id"), str):
             yield rule["rule_id"], ("rules", at)
+    for name in rules if isinstance(rules, Mapping) else ():
+        yield str(name), ("rules", name)
     callers = value.get("callers")
     quotas = callers.get("quotas") if isinstance(callers, Mapping) else None
     for name in quotas if isinstance(quotas, Mapping) else ():

@@ -102,6 +102,16 @@ class Problems:
         return 0
 
 
+def with_item_lines(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
+    """The lines of fields, and where each item of a list begins: what it lacks has no line."""
+    items: dict[FieldPath, int] = {}
+    for at, line in lines.items():
+        item = at[:-1]
+        if item and isinstance(item[-1], int) and items.get(item, line) >= line:
+            items[item] = line
+    return {**items, **lines}
+
+
 def path_text(at: FieldPath) -> str:
     """A field's path as people write it: `limits.login.limit[1]`."""
     words = ""

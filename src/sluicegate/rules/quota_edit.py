@@ -20,10 +20,9 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.parser import is_native, parse_native
 from sluicegate.rules.plain_values import form_of, read_text, read_yaml
-from sluicegate.rules.problems import Problems
-from sluicegate.rules.resources.parser import is_native, parse_native
-from sluicegate.rules.service_rule_set import with_item_lines
+from sluicegate.rules.problems import Problems, with_item_lines
 from sluicegate.rules.shared_limits import SharedLimits
 
 _BOM: Final = "\ufeff"

@@ -1,10 +1,8 @@
-"""Rule fields: what the two formats of rules of our own have in common, read in one way.
+"""Rule fields: the frame of a rules file and the terms of a rule, read alike for all rules.
 
-A rules file of a web application (`web/parser.py`) and one of a service (`resources/parser.py`)
-have the same frame (a version, defaults, rules), and a rule has the same terms: how it is counted,
-what happens when the store is silent, whether its key is leased. The table of terms below is their
-schema; each format names those it has. A reader notes what is wrong and returns what lets the
-others go on.
+Rows (`row_fields.py`) and match rules (`match_fields.py`) have the same terms: the algorithm, the
+decision while the store does not answer, the lease. The table of terms below is their schema; each
+kind of rule names those it has. A reader notes each problem and returns what lets the others go on.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ T = TypeVar("T")
 
 
 class RuleFields:
-    """Reads fields, and notes what is wrong with them; each format has a parser that extends it."""
+    """Reads fields and notes their problems; the readers of rows and of match rules extend it."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems

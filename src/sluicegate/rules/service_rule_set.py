@@ -23,10 +23,17 @@ from sluicegate.limits.rule import Rule
 from sluicegate.rules.mesh.parser import Domain, is_mesh, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.parser import OLD_FORMAT, RULES_MAX, NativeFile, is_native, parse_native
 from sluicegate.rules.plain_values import Read, form_of, read_bytes, read_text
-from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, FieldPath, Problem, Problems
+from sluicegate.rules.problems import (
+    PROBLEMS_MAX,
+    BadRules,
+    FieldPath,
+    Problem,
+    Problems,
+    with_item_lines,
+)
 from sluicegate.rules.resources.compiler import compile_rules
-from sluicegate.rules.resources.parser import RULES_MAX, NativeFile, is_native, parse_native
 from sluicegate.rules.resources.rule_set import ResourceRuleSet
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT, SharedLimits
 from sluicegate.wire.json_objects import parse_json
@@ -38,6 +45,10 @@ VERSION_CHARS: Final = 12
 ENVOY: Final = "envoy"
 NATIVE: Final = "native"
 
+MATCH_RULE_REMEDY: Final = (
+    "a rule with `match` or `key` is for an application, which knows the whole request; "
+    "for the service write resource_path, per, limit and window"
+)
 SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
 
@@ -259,28 +270,18 @@ def _parse_values(
         )
     elif is_native(value):
         native = parse_native(value, problems, shared_limits, rules_max=rules_max)
+        if native is not None:
+            for rule in native.matching:
+                problems.add(native.field_of(rule.rule_id), rule.rule_id, MATCH_RULE_REMEDY)
     else:
         problems.add((), value, _format_remedy(value))
     problems.raise_if_any()
     return ParsedFile(path, sha, domain, native, shared_limits.rules)
 
 
-def with_item_lines(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
-    """The lines of fields, and where each item of a list begins: what it lacks has no line."""
-    items: dict[FieldPath, int] = {}
-    for at, line in lines.items():
-        item = at[:-1]
-        if item and isinstance(item[-1], int) and items.get(item, line) >= line:
-            items[item] = line
-    return {**items, **lines}
-
-
 def _format_remedy(value: object) -> str:
     if isinstance(value, dict) and "limits" in value:
-        return (
-            "a file with `limits:` is for the middlewares of a web application; "
-            "for the service write `rules:`, or a `domain:` as Envoy's rate-limit service has it"
-        )
+        return OLD_FORMAT
     return (
         "say `version: 1` and `rules:`, or a `domain:` and `descriptors:` "
         "as Envoy's rate-limit service has them"

@@ -25,8 +25,8 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.rules.file_watch import FileWatch
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.parser import RULES_MAX
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.resources.parser import RULES_MAX
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, FILES_MAX, ServiceRuleSet, find_files
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
 from sluicegate.system import SystemClock

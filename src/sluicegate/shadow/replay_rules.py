@@ -14,7 +14,7 @@ from typing import Final, final
 from sluicegate.contracts.rulebook import Files
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
-from sluicegate.rules.resources.parser import RULES_MAX
+from sluicegate.rules.parser import RULES_MAX, rules_as_list
 from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET
 from sluicegate.rules.service_rule_set import (
     VERSION_CHARS,
@@ -77,7 +77,9 @@ def read_file(name: str, data: bytes, semantics: Semantics | str) -> tuple[Parse
 
 def enforce_trials(name: str, data: bytes, semantics: Semantics | str) -> bytes:
     """The same file with what it tries out enforced; the bytes themselves where that is nothing."""
-    _, value = read_file(name, data, semantics)
+    part, value = read_file(name, data, semantics)
+    if part.native is not None and isinstance(value, dict):
+        value = {**value, "rules": rules_as_list(value.get("rules"))}  # no rule's name is a field
     changed, found = _enforce(value)
     return json.dumps(changed).encode() if found else data
 

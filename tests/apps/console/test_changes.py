@@ -14,7 +14,7 @@ from sluicegate.apps.console.pages.editor import RULE_FIELDS
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.rule_admin import Operation, RuleAdmin
 from sluicegate.policies.access import token_digest
-from sluicegate.rules.resources.parser import FIELDS
+from sluicegate.rules.row_fields import FIELDS
 from tests.apps.console.changing import (
     ANN,
     BOB,

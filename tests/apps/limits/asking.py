@@ -17,7 +17,7 @@ ROW = cli.CommandEntry(
 RULES = """\
 version: 1
 defaults: {failure: closed}
-limits:
+rules:
   login:
     match: {path: /login, method: POST}
     key: address

@@ -35,7 +35,7 @@ def test_other_algorithms_and_terms_are_told(tmp_path: Path, capsys: Out) -> Non
         tmp_path,
         """
         version = 1
-        [limits.a]
+        [rules.a]
         key = "everyone"
         limit = "5/s"
         algorithm = "fixed_window"
@@ -43,7 +43,7 @@ def test_other_algorithms_and_terms_are_told(tmp_path: Path, capsys: Out) -> Non
         local_share = 0.5
         lease = "10%"
         stop = true
-        [limits.b]
+        [rules.b]
         key = "address"
         limit = "5/s"
         count_refused = true
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told_for_every_file(tmp_path: Path, capsys: Out) -> No
     bad = written(tmp_path, RULES.replace("5/minute", "5/fortnight"), "bad.yaml")
     assert limits("check", bad, good, str(tmp_path / "nope.toml")) == 1
     output = capsys.readouterr().out
-    assert f"{bad}: line 7: limits.login.limit: '5/fortnight' cannot be used" in output
+    assert f"{bad}: line 7: rules.login.limit: '5/fortnight' cannot be used" in output
     assert f"{good}: 4 rules" in output
     assert "nope.toml is unavailable: No such file" in output
 
@@ -108,9 +108,7 @@ def test_programs_are_told_the_same(tmp_path: Path, capsys: Out) -> None:
     ]
     assert not second["usable"]
     assert (second["version"], second["rules"], second["problems_left_out"]) == (None, [], 0)
-    assert [(one["field"], one["line"]) for one in second["problems"]] == [
-        ("limits.login.limit", 7)
-    ]
+    assert [(one["field"], one["line"]) for one in second["problems"]] == [("rules.login.limit", 7)]
     assert "No such file" in third["problems"][0]["words"]
     toml = written(tmp_path, 'version = 1\nlimits = "x"', "bad.toml")
     assert limits("check", "--format", "json", toml) == 1
@@ -170,6 +168,18 @@ def test_a_service_file_that_is_wrong_is_told_in_the_words_of_its_format(
     assert f"{native}: line 3: rules[0]" in told or "rules[0].limit" in told
     assert "name the key of this descriptor" in told
     assert "there is no such field" not in told
+
+
+def test_rows_next_to_match_rules_are_explained(tmp_path: Path, capsys: Out) -> None:
+    row = "  play: {resource_path: /play, limit: 5, window: 1m, per: resource}\n"
+    file = written(tmp_path, RULES + row)
+    assert limits("check", file) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].startswith(f"{file}: 5 rules, version ")
+    assert "play /play resource 5/minute cells 1 by sliding_window -" in lines
+    assert limits("check", "--format", "json", file) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["format"], len(found["rules"]), found["rules"][4]["name"]) == ("web", 5, "play")
 
 
 def test_programs_are_told_the_format_of_each_file(tmp_path: Path, capsys: Out) -> None:

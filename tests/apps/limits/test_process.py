@@ -21,7 +21,7 @@ def test_check_and_try_run_as_a_process(tmp_path: Path) -> None:
     assert steps.stdout.endswith("5 of 6 requests admitted.\n")
     bad = _run("check", written(tmp_path, RULES.replace("key: address", "key: adress")))
     assert bad.returncode == 1
-    assert "limits.login.key: 'adress'" in bad.stdout
+    assert "rules.login.key: 'adress'" in bad.stdout
 
 
 def _run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

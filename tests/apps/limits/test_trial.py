@@ -53,6 +53,15 @@ def test_the_header_says_the_cost_and_the_plan(tmp_path: Path, capsys: Out) -> N
     assert "13 remaining" in lines[5]
 
 
+def test_row_is_shown_with_its_key(tmp_path: Path, capsys: Out) -> None:
+    row = "  play: {resource_path: /play, limit: 5, window: 1m}\n"
+    request = '{"path": "/play", "user": "ann"}'
+    lines = steps(capsys, written(tmp_path, RULES + row), "--request", request, "--times", "6")
+    assert lines[3] == "play ann 1 5/minute cells 1 by sliding_window -"
+    assert "Refused by rule 'play'" in lines[-3]
+    assert lines[-1] == "5 of 6 requests admitted."
+
+
 def test_what_is_not_limited_is_told_why(tmp_path: Path, capsys: Out) -> None:
     file = written(tmp_path, RULES.replace("key: [user, path]", "key: user\n    or_key: skip"))
     assert steps(capsys, file, "--request", '{"path": "/x"}')[-1] == (

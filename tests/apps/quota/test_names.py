@@ -12,7 +12,7 @@ from sluicegate import cli
 from sluicegate.apps.quota.names import LISTED_MAX, describe_unwritable, display_name, is_writable
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.rules.quota_edit import quotas_in, with_quotas
-from sluicegate.rules.resources.parser import TEXT_CHARS_MAX
+from sluicegate.rules.row_fields import TEXT_CHARS_MAX
 from sluicegate.system import now_us
 from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
 from tests.apps.quota.months import DAYS, folders, write_month

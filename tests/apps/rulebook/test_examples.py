@@ -24,6 +24,7 @@ SHOWN_COMMIT = "6f1c22"
 MESH = (
     "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]\n"
 )
+OLD = "version: 1\nlimits: {all: {key: user, limit: 5/s}}\n"
 ACCESS = '{"start_time": "2026-01-01T00:00:00Z", "x-user-id": "ann", "path": "/play"}\n'
 EMERGENCY = """\
 version: 1
@@ -69,6 +70,8 @@ def there(book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Book:
     monkeypatch.chdir(tmp_path)
     for name, text in {
         "rules/api.yaml": RULES, "live/api.yaml": RULES, "new/api.yaml": RULES, "api.yaml": RULES,
+        "limits.yaml": OLD,
+        "limits.toml": 'version = 1\nlimits.all = {key = "user", limit = "5/s"}\n',
         "mesh.yaml": MESH, "envoy/edge.yaml": MESH, "ratelimit/config/edge.yaml": MESH,
         "access.json": ACCESS, "log.csv": "time,user,path\n1,ann,/play\n",
     }.items():  # fmt: skip

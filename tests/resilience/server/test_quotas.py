@@ -41,7 +41,7 @@ rules:
 """
 RULES = """
 version: 1
-limits:
+rules:
   by-caller: {{match: {{path: /page}}, key: "header:x-caller", limit: {limit}/hour}}
 """
 

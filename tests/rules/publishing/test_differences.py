@@ -40,6 +40,12 @@ def test_rules_are_known_by_their_names_wherever_they_stand() -> None:
     assert changes == (("d",), ("b",), ("a",), 0)
 
 
+def test_list_and_mapping_of_the_same_rules_are_no_difference() -> None:
+    listed = b"version: 1\nrules: [{rule_id: a, limit: 1, window: 1s}]\n"
+    by_name = b"version: 1\nrules: {a: {limit: 1, window: 1s}}\n"
+    assert rule_changes([FileChange("x.yaml", listed, by_name)]) == ((), (), (), 0)
+
+
 def test_a_rule_that_moved_to_another_file_is_no_difference() -> None:
     one = rules(a=1).encode()
     changes = rule_changes([FileChange("x.yaml", one, None), FileChange("y.yaml", None, one)])

@@ -11,10 +11,10 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.limits.glass.break_glass import Glass
 from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.parser import NativeFile, parse_native
 from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.problems import BadRules, FieldPath, Problem, Problems
 from sluicegate.rules.resources.compiler import compile_rules
-from sluicegate.rules.resources.parser import NativeFile, parse_native
 from sluicegate.rules.resources.rule_set import ResourceRuleSet
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.shared_limits import SharedLimits

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.parser import TOP
 from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.resources.compiler import compile_rules
-from sluicegate.rules.resources.parser import CALLERS, FIELDS, PRIORITIES, TERMS, TOP
 from sluicegate.rules.resources.rule_set import ResourceRuleSet
+from sluicegate.rules.row_fields import FIELDS, TERMS
 from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.rules.table_fields import CALLERS, PRIORITIES
 from tests.rules.resources.stories import native, parsed, rule
 
 ROOT = Path(__file__).parents[3]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.kernels.path_index import plain_path, plain_pattern
 from sluicegate.rules.resources.packed import SLOTS_MAX, PackedIndex, form_of
 from sluicegate.rules.resources.pages import (
     CELL_BITS,
@@ -19,7 +20,7 @@ from sluicegate.rules.resources.pages import (
     page_of,
     record_of,
 )
-from sluicegate.rules.resources.paths import ResourceIndex, plain_path, plain_pattern
+from sluicegate.rules.resources.paths import ResourceIndex
 from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, ResourceRule
 
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rule import Failure, Mode
+from sluicegate.rules.parser import is_native, parse_native
 from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.resources.parser import FIELDS, is_native, parse_native
 from sluicegate.rules.resources.rule import ANY_PRIORITY, Per
+from sluicegate.rules.row_fields import FIELDS
 from sluicegate.rules.shared_limits import SharedLimits
 from tests.rules.resources.stories import book_of, native, parsed, problems_of, rule
 
@@ -233,7 +234,7 @@ SLOW_GLOBS = {f"*{n}*": "BULK" for n in range(1_001)}
     [
         ({"version": 2, "rules": []}, "version", "version: 1"),
         ({"version": True, "rules": []}, "version", "version: 1"),
-        ({"version": 1, "rules": {}}, "rules", "list"),
+        ({"version": 1, "rules": 7}, "rules", "a list"),
         ({"version": 1, "rules": [7]}, "rules[0]", "rule_id"),
         ({"version": 1, "rules": [], "rule": []}, "rule", "did you mean 'rules'"),
         (native(defaults={"limit": 1}), "defaults.limit", "no such field"),

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.kernels.path_index import PathIndex
-from sluicegate.rules.resources.paths import (
-    CELL_MAX,
-    ResourceIndex,
-    plain_path,
-    plain_pattern,
-)
+from sluicegate.kernels.path_index import PathIndex, plain_path, plain_pattern
+from sluicegate.rules.resources.paths import CELL_MAX, ResourceIndex
 from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, ResourceRule
 
 
@@ -100,27 +95,6 @@ def test_a_query_and_doubled_slashes_are_no_way_around_a_rule() -> None:
         assert found(index, path) == [rule("/").rule_id], path
 
 
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [
-        ("api", "start it with a slash"),
-        ("/a?b", "no query"),
-        ("/a/**", r"/api/\*"),
-        ("/a/*/b", "whole segment"),
-        ("/a{id}", "whole segment"),
-        ("/{}", "whole segment"),
-        ("/a/{b}c", "whole segment"),
-        ("/{{a}}", "whole segment"),
-        ("/" + "a" * 1_024, "longer than 1,024"),
-        ("/a" * 33, "more than 32 segments"),
-        ("/\ud800", "UTF-8"),
-    ],
-)
-def test_a_path_that_is_none_is_told(text: str, remedy: str) -> None:
-    with pytest.raises(ValueError, match=remedy):
-        plain_pattern(text)
-
-
 def test_names_in_braces_at_too_many_places_are_refused() -> None:
     index = ResourceIndex(shapes_max=3)
     index.add(rule("/a/{b}"))
@@ -137,20 +111,6 @@ PATTERNS = [
     for end in ("", "/*")
 ]
 PATHS = ["/" + "/".join(parts) for depth in range(5) for parts in product("abc", repeat=depth)]
-
-
-def plain(patterns: set[str]) -> list[str]:
-    return sorted({plain_pattern(one) for one in patterns})
-
-
-@given(patterns=st.sets(st.sampled_from(PATTERNS), max_size=12))
-def test_of_paths_alone_it_finds_what_the_path_index_finds(patterns: set[str]) -> None:
-    distinct = plain(patterns)
-    ours = index_of(*[ResourceRule(one, kind(), one, "", ANY_PRIORITY) for one in distinct])
-    theirs = PathIndex([(one.replace("{}", "{x}"), one) for one in distinct])
-    for path in PATHS:
-        best = theirs.find(path)
-        assert [one.rule_id for one in ours.find(path, "", 0)] == ([best] if best else [])
 
 
 @given(

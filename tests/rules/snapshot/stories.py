@@ -51,7 +51,7 @@ DEFAULTS = st.fixed_dictionaries(
     },
 )
 NATIVE = st.fixed_dictionaries(
-    {"rules": st.lists(RULE, max_size=8)},
+    {"rules": st.lists(RULE, max_size=8), "by_name": st.booleans()},
     optional={
         "defaults": DEFAULTS,
         "priorities": st.just({"names": {"pay*": "CRITICAL"}, "default": "BULK"}),
@@ -73,11 +73,14 @@ def files_of(native: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> Files
     files: Files = {}
     number = 0
     for place, file in enumerate(native):
-        rules = []
+        named: dict[str, Any] = {}
         for rule in file["rules"]:
-            rules.append({"rule_id": f"rule-{number}", **rule})
+            named[f"rule-{number}"] = rule
             number += 1
-        files[f"n{place}.yaml"] = dumped({"version": 1, **file, "rules": rules})
+        rules = [{"rule_id": name, **rule} for name, rule in named.items()]
+        head = {name: value for name, value in file.items() if name != "by_name"}
+        content = {"version": 1, **head, "rules": named if file.get("by_name") else rules}
+        files[f"n{place}.yaml"] = dumped(content)
     if nodes:
         seen: dict[tuple[str, str], dict[str, Any]] = {}
         for node in nodes:

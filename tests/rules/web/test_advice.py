@@ -18,7 +18,7 @@ def advice(**rules: dict[str, object]) -> list[tuple[str, str]]:
         name: rule if rule.get("exempt") else {"key": "address", "limit": "5/s", **rule}
         for name, rule in rules.items()
     }
-    return [(one.rule, one.about) for one in advise(WebRuleSet.of({"limits": made}))]
+    return [(one.rule, one.about) for one in advise(WebRuleSet.of({"rules": made}))]
 
 
 def test_sound_rules_need_no_advice() -> None:

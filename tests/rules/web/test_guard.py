@@ -46,7 +46,7 @@ class Recorder:
 def text(login: str = "2/minute", api: str = "3/minute", more: str = "") -> str:
     return f"""
 version: 1
-limits:
+rules:
   login: {{match: {{path: /login}}, key: address, limit: {login}}}
   api: {{match: {{path: /api/**}}, key: user, limit: {api}}}
 {more}
@@ -55,7 +55,7 @@ limits:
 
 def test_it_is_a_guard_over_any_limiter() -> None:
     limits: GuardLimiter = Recorder()
-    guard: AnyGuard = RulesGuard([{"name": "a", "key": "address", "limit": "1/s"}], limits)
+    guard: AnyGuard = RulesGuard([{"rule_id": "a", "key": "address", "limit": "1/s"}], limits)
     judgement = guard.judge(PlainArrival())
     assert judgement is not None
     assert judgement.decision.allowed
@@ -63,7 +63,7 @@ def test_it_is_a_guard_over_any_limiter() -> None:
 
 def test_it_claims_what_matches_and_asks_nobody_where_nothing_does() -> None:
     recorder = Recorder()
-    guard = RulesGuard({"limits": {"login": LOGIN, "api": API}}, recorder)
+    guard = RulesGuard({"rules": {"login": LOGIN, "api": API}}, recorder)
     assert guard.judge(PlainArrival("/other")) is None
     assert asyncio.run(guard.ajudge(PlainArrival("/other"))) is None
     assert recorder.claims == []
@@ -83,7 +83,7 @@ def test_a_refusal_names_its_rule_and_takes_nothing_from_the_others() -> None:
         "each": {"key": "user", "limit": "2/minute"},
         "all": {"key": "everyone", "limit": "100/minute"},
     }
-    guard = RulesGuard({"limits": rules}, limiter)
+    guard = RulesGuard({"rules": rules}, limiter)
     judgements = [guard.judge(PlainArrival(user="ann")) for _ in range(4)]
     assert [one is not None and one.decision.allowed for one in judgements] == [
         True,
@@ -101,7 +101,7 @@ def test_a_refusal_names_its_rule_and_takes_nothing_from_the_others() -> None:
 def test_two_rules_never_share_a_bucket() -> None:
     guard = RulesGuard(
         {
-            "limits": {
+            "rules": {
                 "a": {"match": {"path": "/a"}, "key": "user", "limit": "1/minute"},
                 "b": {"match": {"path": "/b"}, "key": "user", "limit": "1/minute"},
             }
@@ -116,7 +116,7 @@ def test_two_rules_never_share_a_bucket() -> None:
 
 def test_trials_admit_and_report() -> None:
     guard = RulesGuard(
-        {"limits": {"trial": {"key": "user", "limit": "1/minute", "mode": "shadow"}}},
+        {"rules": {"trial": {"key": "user", "limit": "1/minute", "mode": "shadow"}}},
         Limiter(clock=HandClock()),
     )
     decisions = [guard.judge(PlainArrival(user="ann")) for _ in range(2)]
@@ -126,7 +126,9 @@ def test_trials_admit_and_report() -> None:
 
 
 def test_who_goes_unlimited_for_want_of_a_key_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    guard = RulesGuard([{"name": "a", "key": "user", "limit": "1/s", "or_key": "skip"}], Recorder())
+    guard = RulesGuard(
+        [{"rule_id": "a", "key": "user", "limit": "1/s", "or_key": "skip"}], Recorder()
+    )
     with caplog.at_level(logging.WARNING, "sluicegate.rules"):
         assert [guard.judge(PlainArrival()) for _ in range(3)] == [None] * 3
     assert guard.status().keyless == {"a": 3}
@@ -178,7 +180,7 @@ def test_a_bad_file_changes_nothing_and_says_why(
         assert not guard.reload()
     assert guard.book is before
     status = guard.status()
-    assert "line 4: limits.login.limit: '2/fortnight'" in status.error
+    assert "line 4: rules.login.limit: '2/fortnight'" in status.error
     assert (status.loaded_us, status.failed_us) == (START_US, START_US + 5_000_000)
     assert f"stay as they are (version {before.version})" in caplog.text
     assert spent(guard, "/login") == 2
@@ -207,9 +209,11 @@ def test_for_one_generation_the_limiter_knows_the_rules_that_have_gone(file: Pat
 
 
 def test_a_book_from_elsewhere_can_be_put_in_force() -> None:
-    guard = RulesGuard([{"name": "a", "key": "user", "limit": "1/s"}], Limiter(clock=HandClock()))
+    guard = RulesGuard(
+        [{"rule_id": "a", "key": "user", "limit": "1/s"}], Limiter(clock=HandClock())
+    )
     assert guard.reload()
-    guard.replace(WebRuleSet.of([{"name": "b", "key": "user", "limit": "7/s"}]))
+    guard.replace(WebRuleSet.of([{"rule_id": "b", "key": "user", "limit": "7/s"}]))
     judgement = guard.judge(PlainArrival(user="ann"))
     assert judgement is not None
     assert (judgement.decision.rule_id, judgement.decision.remaining) == ("b", 6)
@@ -243,7 +247,7 @@ def test_a_watched_file_is_followed(file: Path) -> None:
     with RulesGuard(file, Limiter(clock=HandClock()), watch_every_s=0.01) as guard:
         file.write_text(text(login="5/minute"))  # in place
         until(lambda: spent(guard, "/login") == 5)
-        file.write_text("version: 1\nlimits: {")
+        file.write_text("version: 1\nrules: {")
         until(lambda: "this is not YAML" in guard.status().error)
         new = file.with_name("new.yaml")
         new.write_text(text(login="9/minute"))

@@ -10,9 +10,9 @@ from sluicegate.rules.web.paths import EVERY_PATH, Pattern, file_paths, parse_pa
 segments = st.sampled_from(["a", "b", "c"])
 patterns = st.builds(
     lambda parts, below: "/" + "/".join([*parts, "**"] if below else parts),
-    st.lists(st.sampled_from(["a", "b", "*", "{x}"]), max_size=4, unique_by=lambda p: (p, id(p))),
+    st.lists(st.sampled_from(["a", "b", "{x}", "{y}"]), max_size=4),
     st.booleans(),
-).filter(lambda text: text.count("{x}") <= 1)
+).filter(lambda text: text.count("{x}") <= 1 and text.count("{y}") <= 1)
 paths = st.lists(segments, max_size=5).map(lambda parts: "/" + "/".join(parts))
 
 
@@ -24,12 +24,12 @@ def fits(pattern: str, path: str) -> bool:
         pattern_parts.pop()
         path_parts = path_parts[: len(pattern_parts)]
     return len(pattern_parts) == len(path_parts) and all(
-        want in ("*", "{x}", part) for want, part in zip(pattern_parts, path_parts, strict=True)
+        want in ("{x}", "{y}", part) for want, part in zip(pattern_parts, path_parts, strict=True)
     )
 
 
-@example(["/*/b", "/*/b/**", "/a/*"], ["/a/b"])
-@example(["/*/b/**", "/*/b", "/a/*"], ["/a/b"])
+@example(["/{x}/b", "/{x}/b/**", "/a/{x}"], ["/a/b"])
+@example(["/{x}/b/**", "/{x}/b", "/a/{x}"], ["/a/b"])
 @given(st.lists(patterns, max_size=7), st.lists(paths, min_size=1, max_size=10))
 def test_all_patterns_that_match_are_found_and_no_others(
     texts: list[str], asked_paths: list[str]
@@ -77,7 +77,7 @@ def test_doubled_and_trailing_slashes_are_no_way_around() -> None:
 
 
 def test_a_pattern_is_written_as_it_was_read() -> None:
-    for text in ("/", "/a", "/a/*/b", "/users/{id}/**", "/**"):
+    for text in ("/", "/a", "/a/{x}/b", "/users/{id}/**", "/**"):
         assert str(parse_pattern(text)) == text
     assert parse_pattern("/users/{id}/x").names == (("id", 1),)
     assert parse_pattern("/a/**") == Pattern(("a",), True)
@@ -88,15 +88,11 @@ def test_a_pattern_is_written_as_it_was_read() -> None:
     [
         ("login", "start it with a slash"),
         ("", "start it with a slash"),
-        ("/a?b=1", "no query"),
-        ("/a#b", "no query"),
-        ("/**/a", "only at the end"),
-        ("/a/*.png", "whole segments"),
-        ("/a{id}", "whole segments"),
-        ("/{a b}", "whole segments"),
-        ("/{}", "whole segments"),
+        ("/a/*", "'/{name}' for one segment, or '/\\*\\*' for all below"),
+        ("/*/a", "whole segment"),
+        ("/a/*.png", "whole segment"),
+        ("/{a b}", "is no name"),
         ("/{id}/{id}", "twice"),
-        ("/" + "a" * 1_024, "longer than 1024"),
         ("/a" * 33, "more than 32 segments"),
     ],
 )
@@ -107,11 +103,14 @@ def test_a_pattern_that_is_none_is_told_what_to_do(text: str, remedy: str) -> No
 
 def test_patterns_that_overlap_without_end_are_refused() -> None:
     # Each has a literal at another place, so their overlaps are all the subsets.
-    texts = ["/" + "/".join("a" if at == here else "*" for at in range(11)) for here in range(11)]
+    texts = [
+        "/" + "/".join("a" if at == here else f"{{s{at}}}" for at in range(11))
+        for here in range(11)
+    ]
     rows = [(parse_pattern(text), 1) for text in texts]
     file_paths(rows[:6], lambda bits: bits, overlaps_max=63)
     with pytest.raises(ValueError, match="overlap in more than 62 ways"):
         file_paths(rows[:6], lambda bits: bits, overlaps_max=62)
     # And the index has bounds of its own.
-    with pytest.raises(ValueError, match="shapes_max"):
+    with pytest.raises(ValueError, match="different places"):
         file_paths(rows, lambda bits: bits)

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.limits.rule import Mode
-from sluicegate.rules.web.keys import key_reader
-from sluicegate.rules.web.rule import WebRule
 from sluicegate.rules.web.rule_set import GROUP_MIN, WebRuleSet
 from tests.rules.web.arrivals import PlainArrival
-from tests.rules.web.test_paths import fits
+from tests.rules.web.plain_reading import PlainReading, arrivals, rules_with
 
 
 def book(**rules: dict[str, object]) -> WebRuleSet:
@@ -20,7 +19,7 @@ def book(**rules: dict[str, object]) -> WebRuleSet:
         name: rule if rule.get("exempt") else {"key": "everyone", "limit": "5/s", **rule}
         for name, rule in rules.items()
     }
-    return WebRuleSet.of({"limits": made})
+    return WebRuleSet.of({"rules": made})
 
 
 def matching_rules(rules: WebRuleSet, *arrivals: PlainArrival) -> list[list[str]]:
@@ -128,8 +127,8 @@ def test_an_exemption_ends_all_wherever_it_stands() -> None:
         PlainArrival("/api/x", address=out),
         PlainArrival("/x"),
     ) == [[], [], ["everything", "api"], ["everything"]]
-    assert [one.entry.name for one in rules.matches(PlainArrival("/health"))] == ["health"]
-    assert [one.entry.name for one in rules.matches(PlainArrival("/api/x"))] == ["inside"]
+    assert [one.entry.rule_id for one in rules.matches(PlainArrival("/health"))] == ["health"]
+    assert [one.entry.rule_id for one in rules.matches(PlainArrival("/api/x"))] == ["inside"]
 
 
 def test_a_rule_without_its_key_falls_back_and_without_that_does_not_apply() -> None:
@@ -197,7 +196,7 @@ def test_many_rules_for_networks_are_not_taken_for_values() -> None:
 
 def test_a_book_tells_what_it_is(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    file.write_text("version: 1\nlimits: {a: {key: user, limit: 1/s}}")
+    file.write_text("version: 1\nrules: {a: {key: user, limit: 1/s}}")
     rules = WebRuleSet.load(file)
     assert rules.source == str(file)
     assert len(rules) == 1
@@ -206,98 +205,22 @@ def test_a_book_tells_what_it_is(tmp_path: Path) -> None:
         rules.rules["a"] = rules.rules["a"]  # type: ignore[index]
 
 
-# Against the plainest reading of the rules: every entry, every part, one after the other.
-
-values = st.sampled_from(["a", "b", "c", ""])
-one_or_more = st.sampled_from([True, False, "a", "b", ["a", "b"], "a*", ["b", "*c"]])
-matches = st.fixed_dictionaries(
-    {},
-    optional={
-        "path": st.sampled_from(["/a", "/a/**", "/{x}", "/{x}/b", "/a/{x}", "/**", ["/a", "/b"]]),
-        "method": st.sampled_from(["GET", ["GET", "POST"]]),
-        "header": st.dictionaries(st.sampled_from(["h1", "h2"]), one_or_more, min_size=1),
-        "user": one_or_more,
-        "address": st.sampled_from(["10.0.0.0/8", "10.0.0.1"]),
-    },
-)
-rule_values = st.one_of(
-    st.fixed_dictionaries(
-        {
-            "match": matches,
-            "key": st.sampled_from(["user", "address", "everyone", ["user", "header:h1"]]),
-            "limit": st.just("5/s"),
-            "stop": st.sampled_from([False, False, True]),
-            "mode": st.sampled_from(["enforce", "enforce", "shadow", "off"]),
-        },
-    ),
-    matches.filter(bool).map(lambda match: {"match": match, "exempt": True}),
-)
-arrivals = st.builds(
-    lambda path, method, address, user, h1, h2: PlainArrival(
-        path, method, address=address, user=user, headers={"h1": h1, "h2": h2}
-    ),
-    st.sampled_from(["/", "/a", "/b", "/a/b", "/a/c", "//a/", "/a/b/c"]),
-    st.sampled_from(["GET", "POST", "PUT"]),
-    st.sampled_from(["10.0.0.1", "10.9.9.9", "192.0.2.1", ""]),
-    values,
-    values,
-    values,
-)
-
-
-def plainly_fits(entry: WebRule, came: PlainArrival) -> bool:
-    match = entry.match
-    if match.paths and not any(
-        fits(str(pattern).replace("{x}", "*"), came.path) for pattern in match.paths
-    ):
-        return False
-    if match.methods and came.method not in match.methods:
-        return False
-    for what, want in match.conditions:
-        if what == "address":
-            whole = isinstance(want, tuple) and want[0] == "10.0.0.1"
-            if not (came.address() == "10.0.0.1" if whole else came.address()[:3] == "10."):
-                return False
-            continue
-        value = came.user() if what == "user" else came.header(what.removeprefix("header:"))
-        if isinstance(want, bool):
-            if bool(value) != want:
-                return False
-        elif not any(
-            value.startswith("a")
-            if one == "a*"
-            else value.endswith("c")
-            if one == "*c"
-            else value == one
-            for one in want
-        ):
-            return False
-    return True
-
-
-def plainly(rules: WebRuleSet, came: PlainArrival) -> list[tuple[str, str]]:
-    fitting = [one for one in rules.entries if not one.off and plainly_fits(one, came)]
-    if any(entry.exempt for entry in fitting):
-        return []
-    found = []
-    for entry in fitting:
-        keys = [key_reader(key)(came) for key in (entry.key, entry.or_key) if key is not None]
-        key = next((key for key in keys if key), "")
-        if key:
-            found.append((entry.name, key))
-            if entry.stop and entry.rule is not None and entry.rule.mode is Mode.ENFORCE:
-                break
-    return found
+PATHS: list[str | list[str]] = [
+    "/a", "/a/**", "/{x}", "/{x}/b", "/a/{x}", "/{x}/{y}", "/**", ["/a", "/b"],
+]  # fmt: skip
 
 
 @settings(max_examples=80)
-@given(st.lists(rule_values, min_size=1, max_size=3 * GROUP_MIN), st.lists(arrivals, max_size=8))
+@given(
+    st.lists(rules_with(PATHS), min_size=1, max_size=3 * GROUP_MIN), st.lists(arrivals, max_size=8)
+)
 def test_the_compiled_book_says_what_the_plain_reading_says(
-    rule_fields: list[dict[str, object]], came: list[PlainArrival]
+    fields: list[dict[str, Any]], came: list[PlainArrival]
 ) -> None:
-    rules = WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(rule_fields)}})
+    document = {"rules": {f"r{at}": rule for at, rule in enumerate(fields)}}
+    rules, plain = WebRuleSet.of(document), PlainReading(document)
     for one in came:
-        claims = [(str(claim.rule), claim.key) for claim in rules.claims(one)]
-        assert claims == plainly(rules, one), one
-        matched = rules.matches(one)
-        assert claims == [(found.entry.name, found.key) for found in matched if found.key]
+        claims = [(claim.rule, claim.key, claim.cost) for claim in rules.claims(one)]
+        assert claims == plain.claims(one), one
+        matched = [(it.entry.rule_id, it.key, it.cost) for it in rules.matches(one)]
+        assert claims == [it for it in matched if it[1]]

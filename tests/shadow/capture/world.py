@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.rules.resources.paths import plain_path
+from sluicegate.kernels.path_index import plain_path
 from sluicegate.shadow.capture.format import blocks, read_head
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.log import CaptureLog

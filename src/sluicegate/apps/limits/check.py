@@ -1,6 +1,6 @@
 """Check: explain rules files, and say what is wrong or odd with them.
 
-A file is of a web application or of a service by what it holds; each is read as whoever runs it
+A file with match rules is of an application, which alone reads them; any other is read as a service
 reads it. Folders are of services, which take them as one rulebook.
 """
 
@@ -15,20 +15,21 @@ from typing import Final, NamedTuple
 from sluicegate.apps.limits.rule_text import (
     HEAD,
     RuleLine,
-    entry_json,
+    line_of,
     mesh_row,
-    native_row,
     row_json,
-    web_row,
+    rule_json,
 )
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.rules.mesh.parser import is_mesh
+from sluicegate.rules.parser import is_match_rule, is_native, rules_as_list
 from sluicegate.rules.plain_values import form_of, read_bytes, read_text
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.resources.parser import is_native
+from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, ServiceRuleSet
 from sluicegate.rules.web.advice import Advice, advise
+from sluicegate.rules.web.rule import MatchRule
 from sluicegate.rules.web.rule_set import WebRuleSet
 
 WEB: Final = "web"
@@ -69,17 +70,21 @@ def _is_of_service(file: str) -> bool:
         return True
     data = read_bytes(file, FILE_BYTES_MAX)
     value = read_text(data, form=form_of(file), source=file).value
-    return is_mesh(value) or is_native(value)
+    if not is_native(value):
+        return is_mesh(value)
+    rules = rules_as_list(value.get("rules")) if isinstance(value, dict) else []
+    return not any(isinstance(rule, dict) and is_match_rule(rule) for rule in rules)
 
 
 def _look_at_web(file: str) -> _FileCheck:
     book = WebRuleSet.load(file)
+    rules: list[MatchRule | ResourceRule] = [*book.entries, *book.listed_rows()]
     return _FileCheck(
         file,
         WEB,
         book.version,
-        [web_row(entry) for entry in book.entries],
-        [entry_json(entry) for entry in book.entries],
+        [line_of(rule) for rule in rules],
+        [rule_json(rule) for rule in rules],
         advice=advise(book),
     )
 
@@ -89,7 +94,7 @@ def _look_at_service(file: str) -> _FileCheck:
     rows: list[RuleLine] = []
     for part in book.parts:
         if part.native is not None:
-            rows += [native_row(rule) for rule in part.native.rules]
+            rows += [line_of(rule) for rule in part.native.rules]
         if part.domain is not None:
             rows += [mesh_row(path, rule) for path, rule in part.domain.rules]
     formats = dict.fromkeys(part.format for part in book.files)

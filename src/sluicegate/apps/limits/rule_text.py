@@ -10,7 +10,7 @@ from sluicegate.limits.rates import format_rate
 from sluicegate.limits.rule import Mode, Rule
 from sluicegate.rules.mesh.rule import VARYING, MeshRule, Path
 from sluicegate.rules.resources.rule import ANY_PRIORITY, ResourceRule
-from sluicegate.rules.web.rule import WebRule
+from sluicegate.rules.web.rule import MatchRule
 
 EXEMPT = "not limited"
 HEAD = ("rule", "matches", "counted by", "limits", "terms")
@@ -26,11 +26,11 @@ class RuleLine(NamedTuple):
     terms: str
 
 
-def web_row(entry: WebRule) -> RuleLine:
-    """A rule of a web application."""
-    return RuleLine(
-        entry.name, str(entry.match), key_text(entry), limit_text(entry), terms_text(entry)
-    )
+def line_of(rule: MatchRule | ResourceRule) -> RuleLine:
+    """Return the line of a match rule or a row."""
+    if isinstance(rule, ResourceRule):
+        return _row_line(rule)
+    return RuleLine(rule.rule_id, str(rule.match), _key_text(rule), _limit_text(rule), _terms(rule))
 
 
 def row_json(row: RuleLine) -> dict[str, object]:
@@ -38,8 +38,7 @@ def row_json(row: RuleLine) -> dict[str, object]:
     return {**row._asdict(), "limits": [] if row.limits == EXEMPT else row.limits.split("; ")}
 
 
-def native_row(rule: ResourceRule) -> RuleLine:
-    """A rule of a service, in our own format."""
+def _row_line(rule: ResourceRule) -> RuleLine:
     matches = rule.path or "every path"
     if rule.client_type:
         matches += f" by {rule.client_type}"
@@ -70,8 +69,7 @@ def mesh_row(path: Path, rule: MeshRule | None) -> RuleLine:
     )
 
 
-def key_text(entry: WebRule) -> str:
-    """Whose requests are counted together."""
+def _key_text(entry: MatchRule) -> str:
     if entry.key is None:
         return "-"
     if entry.or_key is not None:
@@ -79,8 +77,7 @@ def key_text(entry: WebRule) -> str:
     return str(entry.key)
 
 
-def limit_text(entry: WebRule) -> str:
-    """Return how much."""
+def _limit_text(entry: MatchRule) -> str:
     if entry.rule is None:
         return EXEMPT
     return "; ".join(rate_text(limit) for limit in entry.rule.limits if isinstance(limit, Limit))
@@ -92,7 +89,7 @@ def rate_text(limit: Limit) -> str:
     return format_rate(limit) + ("" if usual else f" by {limit.algorithm.value}")
 
 
-def terms_text(entry: WebRule) -> str:
+def _terms(entry: MatchRule) -> str:
     """On which terms; what is as usual is left out."""
     words: list[str] = []
     if entry.off or (entry.rule is not None and entry.rule.mode is not Mode.ENFORCE):
@@ -119,16 +116,18 @@ def _rule_terms(rule: Rule) -> list[str]:
     return words
 
 
-def entry_json(entry: WebRule) -> dict[str, object]:
-    """Return a rule for programs."""
+def rule_json(entry: MatchRule | ResourceRule) -> dict[str, object]:
+    """Return a rule of an application for programs."""
+    if isinstance(entry, ResourceRule):
+        return row_json(_row_line(entry))
     return {
-        "name": entry.name,
+        "name": entry.rule_id,
         "matches": str(entry.match),
         "exempt": entry.exempt,
         "key": None if entry.key is None else [part.text for part in entry.key.parts],
         "or_key": None if entry.or_key is None else [part.text for part in entry.or_key.parts],
-        "limits": [] if entry.rule is None else limit_text(entry).split("; "),
+        "limits": [] if entry.rule is None else _limit_text(entry).split("; "),
         "mode": "off" if entry.off else "enforce" if entry.rule is None else entry.rule.mode.value,
-        "terms": terms_text(entry),
+        "terms": _terms(entry),
         "stop": entry.stop,
     }

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.limits.rule_text import EXEMPT, limit_text, terms_text
+from sluicegate.apps.limits.rule_text import EXEMPT, line_of
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
@@ -103,11 +103,13 @@ def _lines(
     lines = [f"{arrival.method} {arrival.path}", ""]
     if not matched:
         return [*lines, "No rule matches: it is not limited."]
-    if matched[0].entry.exempt:
-        return [*lines, f"Exempt by {matched[0].entry.name!r}: it is not limited."]
+    first = line_of(matched[0].entry)
+    if first.limits == EXEMPT:
+        return [*lines, f"Exempt by {first.name!r}: it is not limited."]
     rows = [
-        (one.entry.name, _key(one), str(one.cost), limit_text(one.entry), terms_text(one.entry))
+        (line.name, _key(one), str(one.cost), line.limits, line.terms)
         for one in matched
+        for line in (line_of(one.entry),)
     ]
     lines += table(("rule", "key", "cost", "limits", "terms"), rows)
     if not steps:
@@ -155,12 +157,13 @@ def _json(
         "version": book.version,
         "matched": [
             {
-                "rule": one.entry.name,
-                "exempt": one.entry.exempt,
+                "rule": line.name,
+                "exempt": line.limits == EXEMPT,
                 "key": one.key or None,
                 "cost": one.cost,
             }
             for one in matched
+            for line in (line_of(one.entry),)
         ],
         "limited": bool(steps),
         "admitted": sum(one.judgement.decision.allowed for one in steps),

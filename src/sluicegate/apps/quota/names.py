@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.command_line.text import counted, printable
-from sluicegate.rules.resources.parser import TEXT_CHARS_MAX
+from sluicegate.rules.row_fields import TEXT_CHARS_MAX
 
 LISTED_MAX: Final = 20
 

@@ -39,6 +39,15 @@ examples:
 
 exit code: 0 they can be used; 1 they cannot, and each problem is told; 2 asked wrongly
 """,
+    "convert": """\
+examples:
+  sluicegate rules convert limits.yaml -o rules.yaml
+  sluicegate rules convert limits.toml            print it, to compare
+
+Comments and order stay where the text can be edited; `sluicegate limits check` explains the result.
+
+exit code: 0 converted; 1 it cannot be read or written; 2 it is not of the old format, or is invalid
+""",
     "list": """\
 examples:
   sluicegate rules list                           the latest proposals

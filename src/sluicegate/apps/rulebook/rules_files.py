@@ -2,6 +2,8 @@
 
 Lint: what is wrong with rules files, or what they say.
 
+Convert: a rules file of the old format, with `limits:`, in the present one.
+
 Import: rules of Envoy's rate-limit service become a proposal, once it is told what they say.
 """
 
@@ -17,8 +19,9 @@ from sluicegate.apps.rulebook.confirmation import confirmed
 from sluicegate.apps.rulebook.location import the_rulebook
 from sluicegate.apps.rulebook.output import show, show_proposal, write_json
 from sluicegate.command_line.text import counted, table
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.old_format import convert as convert_text
 from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.service_rule_set import ENVOY, FILE_BYTES_MAX, ServiceRuleSet, find_files
@@ -56,6 +59,27 @@ def lint(arguments: Namespace) -> int:
     for file in book.files:
         sys.stdout.write(f"{file.name}: {counted(file.rules, 'rule')} ({file.format})\n")
     sys.stdout.write(f"{counted(len(book), 'rule')} in all; these files can be used\n")
+    return 0
+
+
+def convert(arguments: Namespace) -> int:
+    """Write a file of the old format in the present one."""
+    old, new = arguments.old, arguments.output
+    data = read_bytes(old, FILE_BYTES_MAX)
+    try:
+        text = convert_text(data.decode("utf-8-sig"), old, new or old)
+    except UnicodeDecodeError:
+        raise BadValue("OLD", old, "it is not text in UTF-8") from None
+    if not new:
+        sys.stdout.write(text)
+        return 0
+    try:
+        with open(new, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise BadValue("-o", new, "there is such a file; name another") from None
+    except OSError as error:
+        raise Unavailable(f"the file {new}", error.strerror or str(error)) from None
     return 0
 
 

@@ -76,6 +76,13 @@ def _lint(parser: ArgumentParser) -> None:
     _json(parser)
 
 
+def _convert(parser: ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="a rules file with `limits:`")
+    parser.add_argument(
+        "-o", "--output", metavar="NEW", default="", help="the file to write [standard output]"
+    )
+
+
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--state", default="", help="in this state: open, approved, ...")
@@ -316,6 +323,7 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, str | None]]] = {
 VERBS: Final = (
     _verb("init", "create a rulebook: repository, blobs, keys", "new_rulebook:init", _init),
     _verb("lint", "say what is wrong with rules files", "rules_files:lint", _lint),
+    _verb("convert", "translate a rules file with `limits:`", "rules_files:convert", _convert),
     _verb("list", "proposals, releases or files", "views:list_things", _list),
     _verb("show", "a proposal with its history, or a file", "views:show", _show),
     _verb("propose", "propose changed files", "rules_files:propose", _propose),

@@ -14,22 +14,18 @@ Bounds: those of the rules and of the limiter, whose named rules these become.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, final
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, final
 
 from sluicegate.contracts.arrival import Arrival
-from sluicegate.contracts.checks import CheckRequest
-from sluicegate.contracts.criticality import Criticality, parse_criticality
-from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.guard import Judgement, RuleDecision
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.arrivals import check_request, named
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.release_counts import DecisionCounts, release_counts
-from sluicegate.rules.resources.paths import Rules
-from sluicegate.rules.resources.service import binding_rule, claims_of, resolve
-
-_CLAIM: Final = "x-sluicegate-criticality"
+from sluicegate.rules.resources.service import claims_of, resolve
 
 
 @final
@@ -74,67 +70,22 @@ class RulebookGuard:
         books = self._books
         if books is None:
             return None
-        caller = arrival.user() or arrival.address()
-        request = CheckRequest(
-            caller, arrival.path, headers=_Headers(arrival), priority=_claimed(arrival)
-        )
-        book = books.book_for(caller)
+        request = check_request(arrival)
+        book = books.book_for(request.user_id)
         resolved = resolve(book.resources, request)
         counts = self._live if book is books.live else self._canary
         if not resolved.rules:
             counts.record(resolved.priority, allowed=True)
-        return _Asked(claims_of(request, resolved), resolved.rules, resolved.priority, counts)
+        return _Asked(claims_of(request, resolved), resolved.priority, counts)
 
 
 class _Asked(NamedTuple):
     """What the rules of an arrival claim, and where the decision is counted."""
 
     claims: list[Claim]
-    rules: Rules
     priority: Criticality
     counts: DecisionCounts
 
     def record(self, judgement: Judgement) -> Judgement:
         self.counts.record(self.priority, allowed=judgement.decision.allowed)
-        return _named(judgement, self.rules)
-
-
-def _claimed(arrival: Arrival) -> Criticality | None:
-    """The class that is claimed; whoever serves the request refuses a claim that is none."""
-    text = arrival.header(_CLAIM)
-    try:
-        return parse_criticality(text, field=_CLAIM) if text else None
-    except BadValue:
-        return None
-
-
-def _named(judgement: Judgement, rules: Rules) -> Judgement:
-    """The same by the names of the rules, where the limiter has those of shared limits."""
-    bound = judgement.decision.with_rule(binding_rule(judgement, rules).rule_id)
-    left = list(rules)
-    named: list[RuleDecision] = []
-    for one in judgement.decisions:
-        rule = next(rule for rule in left if rule.kind.shared_id == one.name)
-        left.remove(rule)
-        named.append(RuleDecision(rule.rule_id, one.limit, one.decision.with_rule(rule.rule_id)))
-    return Judgement(bound, named)
-
-
-@final
-class _Headers(Mapping[str, str]):
-    """The headers of an arrival, each looked for when it is asked for."""
-
-    def __init__(self, arrival: Arrival) -> None:
-        self._arrival = arrival
-
-    def __getitem__(self, name: str) -> str:
-        found = self._arrival.header(name)
-        if not found:
-            raise KeyError(name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())  # an arrival does not tell which it has
-
-    def __len__(self) -> int:
-        return 0
+        return named(judgement, self.claims)

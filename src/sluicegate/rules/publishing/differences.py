@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import FileChange
 from sluicegate.rules.mesh.identity import named_descriptors
+from sluicegate.rules.parser import rules_as_list
 from sluicegate.rules.plain_values import form_of, read_text
 
 LINES_MAX: Final = 5_000  # of a file that is compared line by line
@@ -84,8 +85,7 @@ def _of_native(file: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for field, value in top.items():
         if field != "rules":
             yield f"{file}: {field}", value  # what it says for all its rules
-    rules = top.get("rules")
-    for place, rule in enumerate(rules if isinstance(rules, list) else ()):
+    for place, rule in enumerate(rules_as_list(top.get("rules"))):
         rule_id = rule.get("rule_id") if isinstance(rule, Mapping) else None
         yield (str(rule_id) if rule_id else f"{file}: rule {place + 1}"), rule
 

@@ -18,8 +18,8 @@ from sluicegate.contracts.rule import BURSTING, Limit
 from sluicegate.contracts.rulebook import FileChange
 from sluicegate.limits.rates import format_rate
 from sluicegate.rules.mesh.rule import Form, Semantics
+from sluicegate.rules.parser import RULES_MAX
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.resources.parser import RULES_MAX
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.service_rule_set import ENVOY, NATIVE, ParsedFile, read_rules_file
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT

@@ -1,4 +1,4 @@
-"""Compiler: one rule set from several parsed files, with every problem between them noted.
+"""Compiler: one rule set from the rows of several files, with every problem between them noted.
 
 This file is not for the compiler, and neither is `parser.py`: a compiled loop keeps the interpreter
 to itself to its end, and compiling a million rules would hold up whoever serves beside it.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from sluicegate.rules.parser import RULES_MAX, NativeFile
 from sluicegate.rules.problems import FieldPath
-from sluicegate.rules.resources.parser import RULES_MAX, NativeFile
 from sluicegate.rules.resources.paths import ResourceIndex
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, Priorities
 from sluicegate.rules.resources.rule import ResourceRule
@@ -32,13 +32,14 @@ def compile_rules(
     by_id = _by_rule_id(files, complain)
     index = ResourceIndex()
     for number, file in enumerate(files):
+        for match_rule in file.matching:
+            by_id.pop(match_rule.rule_id, None)  # no row
         for rule in file.rules:
             by_id[rule.rule_id] = rule
             try:
                 index.add(rule)
             except ValueError as error:
-                place = file.rule_ids.index(rule.rule_id)
-                complain(number, ("rules", place), rule.rule_id, str(error))
+                complain(number, file.field_of(rule.rule_id), rule.rule_id, str(error))
     priorities, degrade = tables_of(files, complain)
     return ResourceRuleSet(index, priorities, by_id, degrade)
 
@@ -50,7 +51,8 @@ def _by_rule_id(files: Sequence[NativeFile], complain: Complain) -> dict[str, Re
         for place, rule_id in enumerate(file.rule_ids):
             if rule_id in by_id:
                 remedy = "another rule has this name; give each its own"
-                complain(number, ("rules", place, "rule_id"), rule_id, remedy)
+                at: FieldPath = ("rules", rule_id) if file.by_name else ("rules", place, "rule_id")
+                complain(number, at, rule_id, remedy)
             by_id[rule_id] = None
     return by_id
 

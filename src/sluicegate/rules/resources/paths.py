@@ -1,19 +1,16 @@
-"""Paths: which rules an ask falls under, however many rules there are.
+"""Paths: finds the rows for a request, in a time that their number does not change.
 
-Of all rules that fit an ask the most specific applies: the path decides first, then the client
-type, then the priority. Rules that are the same in all three apply together, all or none.
+Of all rows that fit a request the most specific applies: the path decides first, then the client
+type, then the priority. Rows that are the same in all three apply together, all or none.
 
-Paths go before each other as in the kernels' path index (an exact one, a template with the earlier
-literal, the longest prefix), and rules without a path come last. That index answers with the one
-path that fits best. Here the next best is wanted too, where the rules of the best are for other
-clients; so the same walk goes on until some rules fit. It is bounded alike: for one path it cannot
-visit more places than there are *shapes*, the ways in which literals and names alternate.
+Paths go before each other as in the path index of the kernels, and rows without a path come last.
+Where the rows of the best path are for other clients, the next best path is tried, and so on.
 
-A cell holds the rules that apply together. Nearly every path has one rule, and then the rule stands
-in the index itself: a million of them are a million rules and one dict.
+A cell holds the rows that apply together. Nearly every path has one row, which is then the payload
+of the index itself: a million of them are a million rows and one dict.
 
-Cost: one dict look-up where an exact path has rules that fit; else a split and at most `shapes_max`
-steps. Bounds: `SEGMENTS_MAX` a rule, `SHAPES_MAX`, `CELL_MAX` rules that apply together.
+Cost: that of the path index. Bounds: those of the path index, and `CELL_MAX` rows that apply
+together.
 """
 
 from __future__ import annotations
@@ -21,56 +18,14 @@ from __future__ import annotations
 from typing import Final, TypeAlias, final
 
 from sluicegate.kernels.native import mypyc_attr
+from sluicegate.kernels.path_index import PathIndex
 from sluicegate.rules.resources.rule import ANY_PRIORITY, ResourceRule
 
-SEGMENTS_MAX: Final = 32
 SHAPES_MAX: Final = 1_024
 CELL_MAX: Final = 16
-PATTERN_CHARS_MAX: Final = 1_024
 
 Rules: TypeAlias = tuple[ResourceRule, ...]
 NO_RULES: Final[Rules] = ()
-
-
-def plain_pattern(text: str) -> str:
-    """A rule's path as the index spells it; a `ValueError` has the remedy."""
-    if not text.startswith("/"):
-        raise ValueError("start it with a slash")
-    if len(text) > PATTERN_CHARS_MAX:
-        raise ValueError(f"it is longer than {PATTERN_CHARS_MAX:,} characters")
-    if "?" in text or "#" in text:
-        raise ValueError("a path has no query; take out what follows '?' or '#'")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError("give text that UTF-8 can hold") from None
-    segments = [segment for segment in text.split("/") if segment]
-    if len(segments) > SEGMENTS_MAX:
-        raise ValueError(f"it has more than {SEGMENTS_MAX} segments")
-    if not _has_marks(text):
-        return "/" + "/".join(segments)
-    if segments[-1] == "**":
-        raise ValueError("write '/*' for all below, as in /api/*")
-    last = len(segments) - 1
-    for at, segment in enumerate(segments):
-        named = segment[0] == "{" and segment[-1] == "}" and not _has_marks(segment[1:-1])
-        if named and len(segment) > 2:
-            segments[at] = "{}"
-        elif _has_marks(segment) and not (at == last and segment == "*"):
-            raise ValueError("{name} stands for a whole segment, and '*' only at the end, for all")
-    return "/" + "/".join(segments)
-
-
-def plain_path(path: str) -> str:
-    """A path that is asked for, as rules are kept: no query, no empty segment."""
-    if "?" in path:
-        path = path[: path.index("?")]
-    if "#" in path:
-        path = path[: path.index("#")]
-    if path.startswith("/") and "//" not in path and (not path.endswith("/") or path == "/"):
-        return path
-    return "/" + "/".join([segment for segment in path.split("/") if segment])
 
 
 @final
@@ -130,130 +85,49 @@ def _matching(stand: Stand, client_type: str, priority: int) -> Rules:
     return stand.find(client_type, priority)
 
 
-def _with(stand: Stand | None, rule: ResourceRule) -> Stand:
-    if stand is None:
-        return rule
+def _join(stand: Stand, rule: Stand) -> Stand:
     if isinstance(stand, ResourceRule):
         path_rules = PathRules()
         path_rules.add(stand)
         stand = path_rules
-    stand.add(rule)
+    if isinstance(rule, ResourceRule):
+        stand.add(rule)
     return stand
-
-
-# A tree has no way back: the garbage collector need not look at a million places.
-@final
-@mypyc_attr(acyclic=True)
-class _Place:
-    """Where some segments have led: what is here, what is for all below, and the ways on."""
-
-    __slots__ = ("below", "here", "literals", "template")
-
-    def __init__(self) -> None:
-        self.here: Stand | None = None
-        self.below: Stand | None = None
-        self.literals: dict[str, _Place] | None = None
-        self.template: _Place | None = None
 
 
 @final
 class ResourceIndex:
-    """All rules of a version. It is filled once with `add`, and then only asked."""
+    """All rows of a version. It is filled once with `add`, and then only asked."""
 
-    __slots__ = ("_everywhere", "_exact", "_root", "_shapes", "_shapes_max")
+    __slots__ = ("_everywhere", "_exact", "_paths")
 
     def __init__(self, *, shapes_max: int = SHAPES_MAX) -> None:
-        self._exact: dict[str, Stand] = {}
-        self._root: _Place | None = None
         self._everywhere: Stand | None = None
-        self._shapes: set[str] = set()
-        self._shapes_max = shapes_max
+        self._paths: PathIndex[Stand] = PathIndex(shapes_max=shapes_max)
+        self._exact = self._paths.exact
 
     def add(self, rule: ResourceRule) -> None:
-        """Have one more rule; a `ValueError` says what is wrong with it beside the others."""
-        path = rule.path
-        if not path:
-            self._everywhere = _with(self._everywhere, rule)
-        elif path.endswith("/*"):
-            place = self._place(path[:-2])
-            place.below = _with(place.below, rule)
-        elif "{" in path:
-            place = self._place(path)
-            place.here = _with(place.here, rule)
+        """Add a row; a `ValueError` has the remedy if it conflicts with another one."""
+        if rule.path:
+            self._paths.add(rule.path, rule, _join)
+        elif self._everywhere is None:
+            self._everywhere = rule
         else:
-            self._exact[path] = _with(self._exact.get(path), rule)
+            self._everywhere = _join(self._everywhere, rule)
 
     def find(self, path: str, client_type: str, priority: int) -> Rules:
-        """The rules that apply to a plain path, this kind of client and this priority."""
+        """The rows that apply to a plain path, this kind of client and this priority."""
         stand = self._exact.get(path)
         if stand is not None:
             found = _matching(stand, client_type, priority)
             if found:
                 return found
-        if self._root is not None:
-            found = self._walk(self._root, path, client_type, priority)
+        for stand in self._paths.walk(path.split("/") if len(path) > 1 else [""]):
+            found = _matching(stand, client_type, priority)
             if found:
                 return found
         stand = self._everywhere
         return NO_RULES if stand is None else _matching(stand, client_type, priority)
-
-    def _walk(self, place: _Place, path: str, client_type: str, priority: int) -> Rules:
-        """The most literal branch first; a prefix counts only when no whole path has fitted."""
-        segments = path[1:].split("/") if len(path) > 1 else []
-        longest = -1
-        below = NO_RULES
-        waiting: list[tuple[_Place, int]] = [(place, 0)]
-        while waiting:
-            place, depth = waiting.pop()
-            if place.below is not None and depth > longest:
-                found = _matching(place.below, client_type, priority)
-                if found:
-                    longest = depth
-                    below = found
-            if depth < len(segments):
-                if place.template is not None:
-                    waiting.append((place.template, depth + 1))
-                if place.literals is not None:
-                    following = place.literals.get(segments[depth])
-                    if following is not None:
-                        waiting.append((following, depth + 1))
-            elif place.here is not None:
-                found = _matching(place.here, client_type, priority)
-                if found:
-                    return found
-        return below
-
-    def _place(self, path: str) -> _Place:
-        """Where a pattern leads, made if it is not there."""
-        if self._root is None:
-            self._root = _Place()
-        place = self._root
-        shape = ""
-        for segment in path.split("/")[1:]:
-            if segment == "{}":
-                shape += "{"
-                if place.template is None:
-                    place.template = _Place()
-                place = place.template
-            else:
-                shape += "/"
-                if place.literals is None:
-                    place.literals = {}
-                following = place.literals.get(segment)
-                if following is None:
-                    following = place.literals[segment] = _Place()
-                place = following
-            if shape not in self._shapes:
-                self._shapes.add(shape)
-                if len(self._shapes) > self._shapes_max:
-                    raise ValueError(
-                        f"names in braces stand at more than {self._shapes_max:,} different places"
-                    )
-        return place
-
-
-def _has_marks(segment: str) -> bool:
-    return "{" in segment or "}" in segment or "*" in segment
 
 
 def _twins(one: ResourceRule, other: ResourceRule) -> bool:

@@ -1,4 +1,4 @@
-"""Rule: one line of the native format as the service keeps it, and what many such lines share.
+"""Rule: a row of a rules file in memory, and the kind that many rows share.
 
 A book may have a million rules that say few different things. What they say is a *kind*, of which
 there are few; a rule is its name, where it applies, and its kind. Plain values, made once.

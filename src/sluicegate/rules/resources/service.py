@@ -31,6 +31,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
+from sluicegate.kernels.path_index import plain_path
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.limiter import Limiter
@@ -43,7 +44,7 @@ from sluicegate.rules.resources.leases import (
     OpenLeases,
     ladder,
 )
-from sluicegate.rules.resources.paths import Rules, plain_path
+from sluicegate.rules.resources.paths import Rules
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET, ResourceRuleSet
 from sluicegate.rules.unmatched import UnmatchedRequests

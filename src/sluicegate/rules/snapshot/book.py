@@ -15,10 +15,10 @@ from sluicegate.limits.rule import Rule
 from sluicegate.rules.mesh.parser import Domain, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.parser import NativeFile, parse_native
 from sluicegate.rules.problems import BadRules, FieldPath, Problems
 from sluicegate.rules.resources.compiler import tables_of
 from sluicegate.rules.resources.packed import PackedIndex
-from sluicegate.rules.resources.parser import NativeFile, parse_native
 from sluicegate.rules.resources.priorities import Priorities
 from sluicegate.rules.resources.rule import LimitKind
 from sluicegate.rules.resources.rule_set import ResourceRuleSet

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, final
 from zlib import crc32
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.kernels.path_index import plain_pattern
+from sluicegate.rules.parser import NativeFile
 from sluicegate.rules.resources.packed import Forms, form_of
 from sluicegate.rules.resources.pages import (
     CELL_BITS,
@@ -18,8 +20,6 @@ from sluicegate.rules.resources.pages import (
     page_of,
     record_of,
 )
-from sluicegate.rules.resources.parser import NativeFile
-from sluicegate.rules.resources.paths import plain_pattern
 from sluicegate.rules.resources.rule import ANY_PRIORITY
 from sluicegate.rules.snapshot.digests import canonical, mark_of
 

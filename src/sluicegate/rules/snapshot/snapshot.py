@@ -25,9 +25,9 @@ from typing import Any, Final, cast, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.parser import RULES_MAX, rules_as_list
 from sluicegate.rules.problems import BadRules, Problem
 from sluicegate.rules.resources.packed import Forms
-from sluicegate.rules.resources.parser import RULES_MAX
 from sluicegate.rules.service_rule_set import (
     DEPTH_MAX,
     FILE_BYTES_MAX,
@@ -193,7 +193,7 @@ def _head(name: str, part: ParsedFile, value: dict[str, Any], collector: RuleCol
     if part.native is not None:
         head = {field: value[field] for field in value if field != "rules"}
         try:
-            collector.add(head, value.get("rules", []), part.native)
+            collector.add(head, rules_as_list(value.get("rules")), part.native)
         except ValueError as error:
             raise _cannot_pack(name, error) from None
     try:

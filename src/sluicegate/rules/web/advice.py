@@ -14,7 +14,7 @@ from sluicegate.contracts.rule import BURSTING, Limit
 from sluicegate.limits.rates import format_rate
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.rules.web.paths import Pattern
-from sluicegate.rules.web.rule import WebRule
+from sluicegate.rules.web.rule import MatchRule
 from sluicegate.rules.web.rule_set import WebRuleSet
 
 _SECRET_PATHS: Final = frozenset(
@@ -37,26 +37,26 @@ def advise(book: WebRuleSet) -> list[Advice]:
     """All advice on a rule set, in the order of its rules."""
     entries = [entry for entry in book.entries if not entry.off]
     advice_list = [advice for look in _LOOKS for advice in look(entries)]
-    order = {entry.name: place for place, entry in enumerate(entries)}
+    order = {entry.rule_id: place for place, entry in enumerate(entries)}
     return sorted(advice_list, key=lambda advice: order[advice.rule])
 
 
-def _never_reached(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _never_reached(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for place, entry in enumerate(entries):
         for other in entries:
             if other.exempt and not entry.exempt and other.match.covers(entry.match):
-                words = f"it never applies: {other.name!r} exempts all that it matches"
-                yield Advice(entry.name, "never_applies", words)
+                words = f"it never applies: {other.rule_id!r} exempts all that it matches"
+                yield Advice(entry.rule_id, "never_applies", words)
                 break
         for other in entries[:place]:
             if entry.exempt or not _stops_all(other) or not other.match.covers(entry.match):
                 continue
-            words = f"it never applies: {other.name!r} matches all of it before, and stops"
-            yield Advice(entry.name, "never_applies", words)
+            words = f"it never applies: {other.rule_id!r} matches all of it before, and stops"
+            yield Advice(entry.rule_id, "never_applies", words)
             break
 
 
-def _stops_all(entry: WebRule) -> bool:
+def _stops_all(entry: MatchRule) -> bool:
     """Whether the search ends with this rule for all that it matches."""
     if not entry.stop or entry.rule is None or entry.rule.mode is not Mode.ENFORCE:
         return False
@@ -66,14 +66,14 @@ def _stops_all(entry: WebRule) -> bool:
     )
 
 
-def _trial_stops(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _trial_stops(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         if entry.stop and entry.rule is not None and entry.rule.mode is Mode.SHADOW:
             words = "'stop' has no effect while the rule is in shadow: a trial changes nothing"
-            yield Advice(entry.name, "stop_in_shadow", words)
+            yield Advice(entry.rule_id, "stop_in_shadow", words)
 
 
-def _shared_by_all(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _shared_by_all(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         if entry.key is not None and entry.key.everyone:
             words = (
@@ -81,13 +81,13 @@ def _shared_by_all(entries: Sequence[WebRule]) -> Iterator[Advice]:
                 "put a narrower rule by address or user beside it"
             )
             if not _has_beside(entries, entry):
-                yield Advice(entry.name, "shared_by_all", words)
+                yield Advice(entry.rule_id, "shared_by_all", words)
         elif entry.or_key is not None and entry.or_key.everyone:
             words = f"all that have no {entry.key} share one bucket (or_key: everyone)"
-            yield Advice(entry.name, "shared_by_all", words)
+            yield Advice(entry.rule_id, "shared_by_all", words)
 
 
-def _chosen_by_caller(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _chosen_by_caller(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         if entry.key is None or not all(_is_header(part.text) for part in entry.key.parts):
             continue
@@ -96,10 +96,10 @@ def _chosen_by_caller(entries: Sequence[WebRule]) -> Iterator[Advice]:
                 f"who sends another {entry.key} with each request is never limited; "
                 "put a rule by address beside it, unless it is checked before"
             )
-            yield Advice(entry.name, "chosen_by_caller", words)
+            yield Advice(entry.rule_id, "chosen_by_caller", words)
 
 
-def _has_beside(entries: Sequence[WebRule], entry: WebRule) -> bool:
+def _has_beside(entries: Sequence[MatchRule], entry: MatchRule) -> bool:
     """Whether an enforced rule by address or user limits all that this one matches."""
     return any(
         other is not entry
@@ -116,7 +116,7 @@ def _is_header(part: str) -> bool:
     return part.startswith("header:")
 
 
-def _never_trips(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _never_trips(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         limits = () if entry.rule is None else tuple(_limits(entry))
         for place, limit in enumerate(limits):
@@ -127,7 +127,7 @@ def _never_trips(entries: Sequence[WebRule]) -> Iterator[Advice]:
                         f"its limit {format_rate(limit)} can never be reached: "
                         f"{format_rate(other)} refuses first; leave it out"
                     )
-                    yield Advice(entry.name, "never_trips", words)
+                    yield Advice(entry.rule_id, "never_trips", words)
                     break
 
 
@@ -145,7 +145,7 @@ def never_trips(limit: Limit, other: Limit) -> bool:
     return in_its_window <= limit.count
 
 
-def _costs_too_much(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _costs_too_much(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         cost = entry.cost if isinstance(entry.cost, int) else entry.cost.default
         for limit in () if entry.rule is None else _limits(entry):
@@ -154,11 +154,11 @@ def _costs_too_much(entries: Sequence[WebRule]) -> Iterator[Advice]:
                     f"every request is refused: it costs {cost:,}, "
                     f"and {format_rate(limit)} never holds more than {limit.burst:,}"
                 )
-                yield Advice(entry.name, "costs_too_much", words)
+                yield Advice(entry.rule_id, "costs_too_much", words)
                 break
 
 
-def _open_to_guessing(entries: Sequence[WebRule]) -> Iterator[Advice]:
+def _open_to_guessing(entries: Sequence[MatchRule]) -> Iterator[Advice]:
     for entry in entries:
         if entry.rule is None or entry.rule.mode is not Mode.ENFORCE:
             continue
@@ -170,7 +170,7 @@ def _open_to_guessing(entries: Sequence[WebRule]) -> Iterator[Advice]:
                 f"while a remote store does not answer, {guessable[0]} is not limited "
                 "(failure: open), and passwords can be guessed; say failure: closed or local"
             )
-            yield Advice(entry.name, "open_to_guessing", words)
+            yield Advice(entry.rule_id, "open_to_guessing", words)
 
 
 def _words(path: Pattern) -> set[str]:
@@ -179,13 +179,13 @@ def _words(path: Pattern) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", text))
 
 
-def _limits(entry: WebRule) -> list[Limit]:
+def _limits(entry: MatchRule) -> list[Limit]:
     """The limits of a rule; the parser has read all rate strings."""
     limits = () if entry.rule is None else entry.rule.limits
     return [limit for limit in limits if isinstance(limit, Limit)]
 
 
-_LOOKS: Final[tuple[Callable[[Sequence[WebRule]], Iterator[Advice]], ...]] = (
+_LOOKS: Final[tuple[Callable[[Sequence[MatchRule]], Iterator[Advice]], ...]] = (
     _never_reached,
     _trial_stops,
     _shared_by_all,

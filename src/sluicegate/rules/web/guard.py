@@ -23,6 +23,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.guard import Judgement, check_limiter
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.rule import RuleLike
+from sluicegate.rules.arrivals import named
 from sluicegate.rules.file_watch import EVERY_S_DEFAULT, FileWatch
 from sluicegate.rules.web.rule_set import WebRuleSet
 from sluicegate.system import SystemClock
@@ -117,16 +118,23 @@ class RulesGuard:
 
     def judge(self, arrival: Arrival) -> Judgement | None:
         """Judge it now; None if no rule is about it."""
-        claims = self._book.claims(arrival, self._note_keyless)
-        return self._limits.judge(*claims) if claims else None
+        book = self._book
+        claims = book.claims(arrival, self._note_keyless)
+        if not claims:
+            return None
+        judgement = self._limits.judge(*claims)
+        return judgement if book.rows is None else named(judgement, claims)
 
     async def ajudge(self, arrival: Arrival) -> Judgement | None:
         """`judge`, for asyncio."""
-        claims = self._book.claims(arrival, self._note_keyless)
+        book = self._book
+        claims = book.claims(arrival, self._note_keyless)
         if not claims:
             return None
         # A limiter in this process has nothing to await, and a coroutine has its price.
-        return self._limits.judge(*claims) if self._local else await self._limits.ajudge(*claims)
+        limits = self._limits
+        judgement = limits.judge(*claims) if self._local else await limits.ajudge(*claims)
+        return judgement if book.rows is None else named(judgement, claims)
 
     def reload(self) -> bool:
         """Read the file again; whether what it says is in force now. It never raises for a file."""

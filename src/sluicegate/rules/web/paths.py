@@ -1,7 +1,7 @@
 """Paths: which path patterns match a path, all of them and not only the best.
 
     /login        this path
-    /users/{id}   one segment, whatever it is; `*` is the same without a name
+    /users/{id}   one segment, whatever it is
     /api/**       /api and everything under it
 
 The path index of the kernels finds the *one* pattern that fits best. Here all that match are
@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from sluicegate.kernels.path_index import PathIndex
+from sluicegate.kernels.path_index import ANY, BELOW, PathIndex, plain_pattern
 
 OVERLAPS_MAX: Final = 16_384
 SEGMENTS_MAX: Final = 32
 SHAPES_MAX: Final = 1_024
-PATTERN_CHARS_MAX: Final = 1_024
 
 T = TypeVar("T")
 
@@ -58,31 +57,24 @@ EVERY_PATH: Final = Pattern((), True)
 
 def parse_pattern(text: str) -> Pattern:
     """The pattern that a text says; a `ValueError` has the remedy."""
-    if not text.startswith("/"):
-        raise ValueError("start it with a slash")
-    if len(text) > PATTERN_CHARS_MAX:
-        raise ValueError(f"it is longer than {PATTERN_CHARS_MAX} characters")
-    if "?" in text or "#" in text:
-        raise ValueError("a path has no query; take out what follows '?' or '#'")
     parts = [part for part in text.split("/") if part]
     below = bool(parts) and parts[-1] == "**"
-    if below:
-        parts.pop()
-    if len(parts) > SEGMENTS_MAX:
-        raise ValueError(f"it has more than {SEGMENTS_MAX} segments")
-    segments: list[str | None] = []
+    plain = plain_pattern(text, SEGMENTS_MAX + below)
+    if plain.endswith("/*") and not below:
+        raise ValueError("write '/{name}' for one segment, or '/**' for all below")
+    segments: list[str | None] = [*plain.split("/")[1:]]
+    if below or segments == [""]:
+        segments.pop()
     names: list[tuple[str, int]] = []
-    for place, part in enumerate(parts):
-        is_name = part[0] == "{" and part[-1] == "}" and part[1:-1].isidentifier()
-        if is_name:
-            if part[1:-1] in dict(names):
-                raise ValueError(f"{part} stands in it twice; give each its own name")
-            names.append((part[1:-1], place))
-        if part == "**":
-            raise ValueError("'**' stands only at the end")
-        if not is_name and part != "*" and any(mark in part for mark in "{}*"):
-            raise ValueError("'*' and '{name}' stand for whole segments, and '**' for all the rest")
-        segments.append(None if is_name or part == "*" else part)
+    for place, segment in enumerate(segments):
+        if segment == ANY:
+            segments[place] = None
+            name = parts[place][1:-1]
+            if not name.isidentifier():
+                raise ValueError(f"{{{name}}} is no name; use letters, digits and '_'")
+            if name in dict(names):
+                raise ValueError(f"{{{name}}} stands in it twice; give each its own name")
+            names.append((name, place))
     return Pattern(tuple(segments), below, tuple(names))
 
 
@@ -119,16 +111,16 @@ def file_paths(
         kind = exact if plain.exact else loose
         kind[plain] = kind.get(plain, 0) | bits
     completed = _complete(loose, overlaps_max)
-    index = PathIndex([(_spell(place), bits) for place, bits in completed.items()], **_BOUNDS)
+    sets: PathIndex[int] = PathIndex(shapes_max=SHAPES_MAX)
+    for place, bits in completed.items():
+        sets.add(_spell(place), bits)
     for place, bits in exact.items():
-        completed[place] = bits | (index.find(_spell(place)) or 0)
+        completed[place] = bits | (sets.find(_spell(place)) or 0)
     shelves = {bits: shelve(bits) for bits in set(completed.values())}
-    return PathIndex(
-        [(_spell(place), shelves[bits]) for place, bits in completed.items()], **_BOUNDS
-    )
-
-
-_BOUNDS: Final = {"segments_max": SEGMENTS_MAX + 1, "shapes_max": SHAPES_MAX}
+    index: PathIndex[T] = PathIndex(shapes_max=SHAPES_MAX)
+    for place, bits in completed.items():
+        index.add(_spell(place), shelves[bits])
+    return index
 
 
 def _complete(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, int]:
@@ -152,5 +144,5 @@ def _complete(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, 
 
 def _spell(pattern: Pattern) -> str:
     """As the path index spells it."""
-    parts = ["{any}" if segment is None else segment for segment in pattern.segments]
-    return "/" + "/".join([*parts, "*"] if pattern.below else parts)
+    parts = [ANY if segment is None else segment for segment in pattern.segments]
+    return "/" + "/".join([*parts, BELOW] if pattern.below else parts)

@@ -127,10 +127,10 @@ class Match(NamedTuple):
         return " ".join([*([words] if words else []), paths, *map(str, self.conditions)])
 
 
-class WebRule(NamedTuple):
+class MatchRule(NamedTuple):
     """One rule. `rule` and `key` are None for an exemption."""
 
-    name: str
+    rule_id: str
     match: Match
     key: Key | None = None
     or_key: Key | None = None

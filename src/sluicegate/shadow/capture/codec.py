@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.rules.resources.paths import plain_path
+from sluicegate.kernels.path_index import plain_path
 from sluicegate.shadow.query_keys import (
     NO_OVERRIDE,
     CheckKey,

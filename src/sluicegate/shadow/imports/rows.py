@@ -16,7 +16,7 @@ from zlib import error as ZlibError  # noqa: N812 - it is a class
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.resources.paths import plain_path
+from sluicegate.kernels.path_index import plain_path
 from sluicegate.rules.resources.service import PATH_CHARS_MAX, USER_CHARS_MAX, WEIGHT_MAX_DEFAULT
 from sluicegate.shadow.query_keys import Pairs
 from sluicegate.shadow.traffic import UNKNOWN

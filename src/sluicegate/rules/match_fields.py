@@ -1,20 +1,20 @@
-"""Parser of the rules file of a web application: from plain values to rules.
+"""Match fields: reads the rules that say by `match` and `key` which requests they limit.
 
-The tables of names below are the format; the terms are read by `rule_fields.py`. A reader notes
-what is wrong and returns what lets the others go on.
+A reader notes what is wrong and returns what lets the others go on. The terms and the frame of a
+file are read as those of all rules (`rule_fields.py`, `parser.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rates import RATES_MAX, parse_rates
 from sluicegate.limits.rule import Mode, Rule
-from sluicegate.rules.problems import FieldPath, Problems
+from sluicegate.rules.problems import FieldPath
 from sluicegate.rules.rule_fields import RuleFields, is_count, lease_remedy
 from sluicegate.rules.web.addresses import network_remedy
 from sluicegate.rules.web.keys import KINDS, Key, parse_key
@@ -26,106 +26,46 @@ from sluicegate.rules.web.rule import (
     Condition,
     HeaderCost,
     Match,
-    WebRule,
+    MatchRule,
 )
 
-RULES_MAX: Final = 1_000
 METHODS_MAX: Final = 32
 CONDITIONS_MAX: Final = 16
 
 Plain: TypeAlias = Mapping[str, Any]
 
-TERMS: Final = ("algorithm", "failure", "local_share", "lease", "mode", "count_refused")
-FIELDS: Final = ("match", "key", "or_key", "limit", *TERMS, "cost", "stop", "exempt")
-DEFAULTS: Final = (*TERMS, "or_key")
-TOP: Final = ("version", "defaults", "limits")
+MATCH_TERMS: Final = ("algorithm", "failure", "local_share", "lease", "mode", "count_refused")
+# Fields of match rules alone: a rule with any of them is a match rule.
+MATCH_ONLY: Final = ("match", "key", "or_key", "cost", "stop", "exempt")
+MATCH_FIELDS: Final = ("rule_id", "match", "key", "or_key", "limit", *MATCH_TERMS, *MATCH_ONLY[3:])
 MATCH: Final = ("path", "method", "header", "address", "user")
 COST: Final = ("header", "default", "max")
-OF_EXEMPTIONS: Final = ("match", "exempt", "mode")
+OF_EXEMPTIONS: Final = ("rule_id", "match", "exempt", "mode")
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+# It names a rule of the limiter, also in response headers.
+MATCH_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
 _RATE_REMEDY: Final = 'write it as "100/minute"; several as "10/s; 1000/hour" or as a list'
 
 
-def parse_web_rules(
-    value: object, problems: Problems, *, rules_max: int = RULES_MAX
-) -> list[WebRule]:
-    """Return the rules of a whole file; what is wrong with it is in `problems`."""
-    return _Parser(problems, rules_max).file(value)
+class MatchFields(RuleFields):
+    """Reads match rules."""
 
+    def or_key_default(self, value: object) -> None:
+        """Note what is wrong with an `or_key` for all match rules."""
+        if value is not None:
+            self._or_key(("defaults", "or_key"), value, Match())
 
-@final
-class _Parser(RuleFields):
-    """Reads a file, and knows where it is."""
-
-    def __init__(self, problems: Problems, rules_max: int) -> None:
-        super().__init__(problems)
-        self._rules_max = rules_max
-
-    # The file.
-
-    def file(self, value: object) -> list[WebRule]:
-        frame = self.frame(value, TOP, DEFAULTS)
-        if frame is None:
-            return []
-        top, defaults = frame
-        before = len(self._problems)
-        terms = self.terms(("defaults",), defaults, TERMS)
-        or_key = defaults.get("or_key")
-        if or_key is not None:
-            self._or_key(("defaults", "or_key"), or_key, Match())
-        if len(self._problems) > before:
-            terms, or_key = {}, None  # reported once, not once a rule
-        return [
-            entry
-            for at, name, rule in self._rules_by_name(top.get("limits"))
-            if (entry := self._entry(at, name, rule, terms, or_key)) is not None
-        ]
-
-    def _rules_by_name(self, value: object) -> list[tuple[FieldPath, str, object]]:
-        """The rules with their places and names, from a mapping or from a list."""
-        at: FieldPath = ("limits",)
-        if not isinstance(value, dict | list) or not value:
-            self.refuse(at, value, "give at least one rule, by its name")
-            return []
-        if len(value) > self._rules_max:
-            self.refuse(at, f"{len(value):,} rules", f"at most {self._rules_max:,}")
-            return []
-        rules: list[tuple[FieldPath, str, object]] = []
-        names: set[str] = set()
-        for place, item in enumerate(value):
-            if isinstance(value, dict):
-                rule_at, name, rule = (*at, str(item)), item, value[item]
-                name_at = rule_at
-            else:
-                rule_at, rule = (*at, place), item
-                name = item.get("name") if isinstance(item, dict) else None
-                rule = {k: item[k] for k in item if k != "name"} if isinstance(item, dict) else item
-                name_at = (*rule_at, "name")
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                self.refuse(name_at, name, "name it with letters, digits, '_', '-' and '.'")
-            elif name in names:
-                self.refuse(name_at, name, "another rule has this name; give it one of its own")
-            else:
-                names.add(name)
-                rules.append((rule_at, name, rule))
-        return rules
-
-    # A rule.
-
-    def _entry(
-        self, at: FieldPath, name: str, value: object, defaults: Plain, or_default: object
-    ) -> WebRule | None:
-        fields = self.mapping(at, value, FIELDS)
-        if fields is None:
-            return None
+    def match_rule(
+        self, at: FieldPath, name: str, fields: Plain, defaults: Plain, or_default: object
+    ) -> MatchRule | None:
+        """The rule of this name that the fields say."""
         match = self._match((*at, "match"), fields.get("match"))
         if self.flag((*at, "exempt"), fields.get("exempt")):
             return self._exemption(at, name, fields, match)
         key = self._key((*at, "key"), fields.get("key"), match)
         or_key = self._or_key_of(at, fields, or_default, key, match)
-        own = self.terms(at, fields, TERMS)
+        own = self.terms(at, fields, MATCH_TERMS)
         terms = {**defaults, **own}
         limits = self._limits((*at, "limit"), fields.get("limit"), terms)
         if limits and "lease" in terms and (wrong := _no_lease(limits, terms)):
@@ -137,9 +77,9 @@ class _Parser(RuleFields):
         if not limits or key is None:
             return None
         rule = Rule(limits, **terms)
-        return WebRule(name, match, key, or_key, rule, cost, stop, rule.mode is Mode.OFF)
+        return MatchRule(name, match, key, or_key, rule, cost, stop, rule.mode is Mode.OFF)
 
-    def _exemption(self, at: FieldPath, name: str, fields: Plain, match: Match) -> WebRule:
+    def _exemption(self, at: FieldPath, name: str, fields: Plain, match: Match) -> MatchRule:
         for field in fields:
             if field not in OF_EXEMPTIONS:
                 self.refuse((*at, field), fields[field], "leave it out: an exemption has no limit")
@@ -148,7 +88,7 @@ class _Parser(RuleFields):
         mode = self.mode((*at, "mode"), fields.get("mode", "enforce"))
         if mode is Mode.SHADOW:
             self.refuse((*at, "mode"), "shadow", "an exemption is enforce or off")
-        return WebRule(name, match, off=mode is Mode.OFF)
+        return MatchRule(name, match, off=mode is Mode.OFF)
 
     def _limits(self, at: FieldPath, value: object, terms: Plain) -> list[Limit]:
         values = value if isinstance(value, list) else [value]
