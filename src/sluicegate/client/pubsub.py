@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, final
@@ -69,6 +70,9 @@ MEMBERS_BYTES: Final = 64 << 10  # of a page
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+# At debug level `websockets` writes down frames and headers, tokens too.
+_QUIET: Final = logging.getLogger("sluicegate.client.websocket")
+_QUIET.setLevel(logging.WARNING)
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -119,6 +123,7 @@ class PubSubClient:
             "additional_headers": headers,
             "subprotocols": [SUBPROTOCOL],
             "compression": None,
+            "logger": _QUIET,
             "max_size": MESSAGE_BYTES_MAX,
             "close_timeout": 1.0,
             "open_timeout": self._timeout_s,
