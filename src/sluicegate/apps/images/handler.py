@@ -506,12 +506,15 @@ class ImagesHandler(HttpHandler):
         return self.settings.insecure or by not in (NOBODY, self.access.anonymous)
 
     def _owner(self, request: HttpRequest, by: Identity) -> str:
-        """The owner that a caller names; `Forbidden` for an anonymous caller."""
+        """The owner that a caller names: itself, or anyone for an operator."""
         named = request.header(OWNER).decode("latin-1")
         if not named:
             return ""
         if not self._is_named(by):
             raise Forbidden(by.name, "x-image-owner, which needs an authenticated caller")
+        # An owner keeps an image when another one is removed, so nobody adds it for others.
+        if named != by.name and not self.settings.insecure and not by.may(Grant.OPERATE):
+            raise Forbidden(by.name, Grant.OPERATE.value)
         return check_owner("x-image-owner", named)
 
     def _request(self, request: HttpRequest, by: Identity, key: str) -> Request:
