@@ -213,6 +213,11 @@ def response_headers(
 
     With its `limit` (`limiter.limits_of(rule)[0]`) they include the policy and the remaining units.
     """
+    if not isinstance(decision, Decision):
+        raise BadValue("decision", decision, "give what a limiter's take() returned")
+    if limit is not None and not isinstance(limit, Limit):
+        remedy = 'give limiter.limits_of(rule)[0], and the style by its name: style="legacy"'
+        raise BadValue("limit", limit, remedy)
     counted = () if limit is None else (RuleDecision(decision.rule_id, limit, decision),)
     return dict(Fields(style).of(Judgement(decision, counted)))
 
