@@ -355,7 +355,9 @@ class ImagesHandler(HttpHandler):
         image = await self._pipeline.image(wanted.url, spec, request, wanted.modified, wanted.owner)
         other = animated_instead(spec.format, wanted.accept)
         if negotiated and image.frames < image.pages and other:
-            image = await self._pipeline.image(wanted.url, spec.with_format(other), request)
+            moving = await self._pipeline.image(wanted.url, spec.with_format(other), request)
+            if moving.frames > 1:  # else it has too many pixels, or a format that is not animated
+                image = moving
         found = _Found(image, negotiated, slot, change)
         size = len(image.data) + len(key) + _REPLY_BYTES
         now_us = self._clock.now_us()
