@@ -324,7 +324,7 @@ def test_an_unknown_style_is_told_at_once() -> None:
 
 
 def test_response_headers_with_wrong_arguments_raise_bad_value() -> None:
-    """A style in the place of the limit was a TypeError within."""
+    """A style as the second argument raised a TypeError of an inner function."""
     decision = Limiter(rules={"login": "1/minute"}).take("ann", rule="login")
     with pytest.raises(BadValue, match='style="legacy"'):
         response_headers(decision, "legacy")  # type: ignore[arg-type]

@@ -262,11 +262,9 @@ def test_who_speaks_is_known_by_token_or_asked_for(loop: str) -> None:
         ({"authorization": "Basic YTpi"}, "send Authorization: Bearer, once"),
     ],
 )
-def test_problem_401_says_what_is_wrong_and_what_to_do(
+def test_remedy_of_problem_401_differs_from_its_detail(
     authorization: dict[str, str], remedy: str
 ) -> None:
-    """The remedy repeated the detail: "this token is nobody's"."""
-
     async def story() -> None:
         async with running_door(everybody=False) as here:
             told = (await here.ask("POST", "/v1/check", ADA, **authorization)).json

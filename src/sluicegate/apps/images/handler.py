@@ -514,7 +514,7 @@ class ImagesHandler(HttpHandler):
             return ""
         if not self._is_named(by):
             raise Forbidden(by.name, "x-image-owner, which needs an authenticated caller")
-        # An owner keeps an image when another one is removed, so nobody adds it for others.
+        # An image stays while one of its owners is left: callers must not add other owners to it.
         if named != by.name and not self.settings.insecure and not by.may(Grant.OPERATE):
             raise Forbidden(by.name, Grant.OPERATE.value)
         return check_owner("x-image-owner", named)

@@ -4,11 +4,11 @@ It measures what the service does and suffers itself, so that it never refuses f
 neighbours do. The loop's lag is how late its own timer comes, less what the scheduler gave to
 others meanwhile; how full it is says `background.busy_share`. The queue time is what decisions took
 on average, which is the store's doing as soon as there is one; while fewer than one is under way at
-a time, nobody stands behind another. Of a store on a path, the queue is full at the path's
-time-out: a far Redis is not a full one. While the store is slow or down, nothing queues by our
-doing: refusing makes it no quicker, and the rules' failure policies decide what it misses. With
-`machine`, the machine's CPU counts too, whoever causes it, and with `pressure` what its tasks wait
-for: PSI of disks and memory, each a signal of its own.
+a time, nobody stands behind another. The queue of a remote store is full at the time-out of its
+path, since a distant Redis is not an overloaded one. While the store is slow or down the queue
+counts as empty: rejecting requests does not make such a store quicker, and the failure policies of
+the rules decide. With `machine`, the machine's CPU counts too, and with `pressure` the stall of its
+tasks (PSI of disks and memory), as separate signals.
 
 Each reading is smoothed over about a second: one look of a quarter of a second is no overload.
 """

@@ -5,9 +5,9 @@ all members, dead or alive: it is the one writer of its history. A publish is pa
 deadline and a bound; accepted means accepted there. While a home does not answer, publishes to its
 channels are refused at once, and nothing else is held up by them.
 
-A home that said goodbye is being restarted. What it did not answer before it did not accept, so
-that is held here, with what comes for it meanwhile, until it is back; for `RETURN_S` at most.
-Bounds of what is held: `forwards_max` and `HELD_BYTES_MAX`.
+A home that said goodbye is being restarted. It did not accept the requests that it had not answered
+by then. So this node holds them, with later requests to that home, until the home is back, for at
+most `RETURN_S`. Bounds: `forwards_max` held requests for each home, `HELD_BYTES_MAX` for all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LOOK_S: Final = 0.1  # between two looks at who is connected
 SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
 BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
 RETURN_S: Final = 10.0  # that a home may take to be back after its goodbye
-HELD_BYTES_MAX: Final = 16 << 20  # of what waits for all homes, as JSON
+HELD_BYTES_MAX: Final = 16 << 20  # data of held requests to all homes, as JSON
 COSTS_MAX: Final = 10_000
 # For so long a channel's cost is believed: subscribers come and go, and one publish asks again.
 COST_S: Final = 1.0

@@ -43,7 +43,7 @@ class Findings:
         )
 
     def found_unreadable(self, space: str, key: bytes, error: Exception) -> None:
-        """Count what is behind a key: once, however many starts of a walk meet it."""
+        """Count the rows behind a key as one damage, although several starts of a walk meet it."""
         if self._unreadable != (self.rows, str(error)):
             self.found_damage(space, key, f"behind it: {error}")
             self._unreadable = (self.rows, str(error))

@@ -57,7 +57,7 @@ def sniff_image(head: bytes) -> ImageFormat | None:
 
 
 def frames_of_png(data: bytes | memoryview) -> int:
-    """Return how many frames a PNG is said to have; 1 if it is not animated."""
+    """Return the number of frames that a PNG states; 1 if it is not animated."""
     at = len(_PNG_HEAD)
     for _ in range(_PNG_CHUNKS_MAX):
         if at + 12 > len(data):
@@ -65,7 +65,7 @@ def frames_of_png(data: bytes | memoryview) -> int:
         size, name = _PNG_CHUNK.unpack_from(data, at)
         if name == b"acTL" and size >= 4:
             return max(1, int.from_bytes(data[at + 8 : at + 12], "big"))
-        if name == b"IDAT":  # what is animated says so before its pixels
+        if name == b"IDAT":  # an acTL chunk comes before the pixels
             break
         at += 12 + size
     return 1
