@@ -323,6 +323,17 @@ def test_an_unknown_style_is_told_at_once() -> None:
         Fields("rfc")
 
 
+def test_response_headers_with_wrong_arguments_raise_bad_value() -> None:
+    """A style as the second argument raised a TypeError of an inner function."""
+    decision = Limiter(rules={"login": "1/minute"}).take("ann", rule="login")
+    with pytest.raises(BadValue, match='style="legacy"'):
+        response_headers(decision, "legacy")  # type: ignore[arg-type]
+    with pytest.raises(BadValue, match="take"):
+        response_headers("legacy")  # type: ignore[arg-type]
+    with pytest.raises(BadValue, match="one of ietf"):
+        response_headers(decision, style="old")
+
+
 def test_response_headers_of_a_decision_are_public() -> None:
     limiter = Limiter(rules={"login": "1/minute"}, clock=HandClock())
     limit = limiter.limits_of("login")[0]

@@ -81,7 +81,6 @@ def ask_while_it_fails(
             "--rules", rules_file(folder, PLENTY),
             "--store", f"redis://127.0.0.1:{redis_server.port}{options}",
             "--dlq", f"files:{folder / 'letters'}",
-            "--shed", "off",
         ) as limiter,
         Stalls() as stalls,
     ):  # fmt: skip

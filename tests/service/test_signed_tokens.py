@@ -19,6 +19,7 @@ from sluicegate.contracts.channel_scope import ChannelRight
 from sluicegate.contracts.errors import BadValue, Unauthenticated, Unavailable
 from sluicegate.service.signed_tokens import (
     CLOCKS_DIFFER_S,
+    RENEWAL,
     TOKEN_CHARS_MAX,
     SignedTokens,
 )
@@ -66,7 +67,8 @@ class Bench:
         with pytest.raises(Unauthenticated) as error:
             self.identify(token)
         assert token not in str(error.value)
-        return error.value.remedy
+        assert error.value.remedy == RENEWAL
+        return error.value.problem
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, final
@@ -46,7 +47,8 @@ from sluicegate.system import SystemChance
 
 try:
     from websockets.asyncio.client import ClientConnection, connect
-    from websockets.exceptions import InvalidStatus, WebSocketException
+    from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+    from websockets.frames import CloseCode
     from websockets.typing import Subprotocol
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "websockets", "pubsub") from None
@@ -69,7 +71,15 @@ MEMBERS_BYTES: Final = 64 << 10  # of a page
 READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+# At debug level `websockets` writes down frames and headers, tokens too.
+_QUIET: Final = logging.getLogger("sluicegate.client.websocket")
+_QUIET.setLevel(logging.WARNING)
+NEVER_S: Final = float("-inf")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Left(Unavailable):
+    """The service said goodbye, and did not accept this request: what it had begun is answered."""
 
 
 @final
@@ -105,6 +115,7 @@ class PubSubClient:
         self.buffer_max = buffer_max
         self.reconnects = 0
         self.breaks = 0  # connections that have ended
+        self.left_s = NEVER_S  # when the service said goodbye, if it did so at the last end
         self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
         self.cost = 0  # of the last publish that was accepted, if this is a node of a cluster
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
@@ -119,6 +130,7 @@ class PubSubClient:
             "additional_headers": headers,
             "subprotocols": [SUBPROTOCOL],
             "compression": None,
+            "logger": _QUIET,
             "max_size": MESSAGE_BYTES_MAX,
             "close_timeout": 1.0,
             "open_timeout": self._timeout_s,
@@ -337,13 +349,16 @@ class PubSubClient:
     def _send(self, text: bytes, answer: asyncio.Future[dict[str, Any]]) -> None:
         socket = self._socket
         if socket is None:
-            answer.set_exception(Unavailable(SERVICE, self._problem))
+            answer.set_exception(self._ended(self._problem))
             return
         task = asyncio.get_running_loop().create_task(socket.send(text, text=True))
 
         def sent(done: asyncio.Task[None]) -> None:
-            if not done.cancelled() and done.exception() is not None and not answer.done():
-                answer.set_exception(Unavailable(SERVICE, "the connection broke"))
+            if done.cancelled() or answer.done() or (error := done.exception()) is None:
+                return
+            received = error.rcvd if isinstance(error, ConnectionClosed) else None
+            left = received is not None and received.code == CloseCode.GOING_AWAY
+            answer.set_exception((Left if left else Unavailable)(SERVICE, "the connection broke"))
 
         task.add_done_callback(sent)
 
@@ -394,9 +409,15 @@ class PubSubClient:
         finally:
             self._socket = None
             self.breaks += 1
+            left = socket.close_code == CloseCode.GOING_AWAY
+            self.left_s = asyncio.get_running_loop().time() if left else NEVER_S
             self._connected.clear()
-            self._fail_asked(Unavailable(SERVICE, "the connection broke before the answer came"))
+            self._fail_asked(self._ended("the connection broke before the answer came"))
         return attempt
+
+    def _ended(self, detail: str) -> Unavailable:
+        """The error of a request that the last connection did not answer."""
+        return (Unavailable if self.left_s == NEVER_S else Left)(SERVICE, detail)
 
     def _take(self, message: dict[str, Any]) -> None:
         kind = message["type"]

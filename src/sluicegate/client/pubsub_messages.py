@@ -94,7 +94,7 @@ def error_of(problem: Mapping[str, Any]) -> SluicegateError:
             str(problem.get("field")), problem.get("value"), str(problem.get("remedy", detail))
         )
     if status == 401:
-        return Unauthenticated(detail)
+        return Unauthenticated(str(problem.get("remedy", "send a valid token")), detail)
     if status == 403:
         return Forbidden(str(problem.get("who", "")), str(problem.get("grant", "")))
     name = problem.get("reason")

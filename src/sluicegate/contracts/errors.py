@@ -107,12 +107,13 @@ class NotAwaited(SluicegateError, TypeError):  # noqa: N818 - likewise
 class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
     """The caller is not identified, and must be here."""
 
-    def __init__(self, remedy: str) -> None:
-        super().__init__(f"who speaks is not known here; {remedy}")
+    def __init__(self, remedy: str, problem: str = "who speaks is not known here") -> None:
+        super().__init__(f"{problem}; {remedy}")
         self.remedy = remedy
+        self.problem = problem
 
-    def __reduce__(self) -> tuple[type[Unauthenticated], tuple[str]]:
-        return Unauthenticated, (self.remedy,)
+    def __reduce__(self) -> tuple[type[Unauthenticated], tuple[str, str]]:
+        return Unauthenticated, (self.remedy, self.problem)
 
 
 class Forbidden(SluicegateError):  # noqa: N818 - likewise

@@ -213,8 +213,17 @@ def response_headers(
 
     With its `limit` (`limiter.limits_of(rule)[0]`) they include the policy and the remaining units.
     """
+    _check_type("decision", decision, Decision, "give the result of limiter.take()")
+    if limit is not None:
+        remedy = 'give limiter.limits_of(rule)[0], and the style by its name: style="legacy"'
+        _check_type("limit", limit, Limit, remedy)
     counted = () if limit is None else (RuleDecision(decision.rule_id, limit, decision),)
     return dict(Fields(style).of(Judgement(decision, counted)))
+
+
+def _check_type(field: str, given: object, wanted: type, remedy: str) -> None:
+    if not isinstance(given, wanted):
+        raise BadValue(field, given, remedy)
 
 
 def quote(name: str) -> str:

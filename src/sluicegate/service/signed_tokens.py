@@ -23,12 +23,17 @@ from sluicegate.service.token_settings import SignedTokenSettings
 TOKEN_CHARS_MAX: Final = 4_096
 CLIENT_CHARS_MAX: Final = 256
 CLOCKS_DIFFER_S: Final = 30.0  # between who signs and us
+RENEWAL: Final = "get a new token from the backend of the account"
 _US: Final = 1_000_000
 _GRANTS: Final = frozenset({Grant.PUBLISH, Grant.SUBSCRIBE})
 _RIGHTS: Final = {one.value: one for one in ChannelRight}
 _SIGNATURE_ALONE: Final[Any] = {
     f"verify_{one}": False for one in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
 }
+
+
+def _invalid(problem: str) -> Unauthenticated:
+    return Unauthenticated(RENEWAL, problem)
 
 
 def is_signed(token: str) -> bool:
@@ -51,7 +56,7 @@ class SignedTokens:
     def identify(self, token: str, account_of: Callable[[str], Identity | None]) -> Identity:
         """Return the caller that a token speaks for; `account_of` finds callers by name."""
         if len(token) > TOKEN_CHARS_MAX:
-            raise Unauthenticated(f"send a token of at most {TOKEN_CHARS_MAX:,} characters")
+            raise _invalid(f"the token has more than {TOKEN_CHARS_MAX:,} characters")
         header = self._header(token)
         name = header.get("kid")
         for key in self.keys.find(str(header.get("alg")), name if isinstance(name, str) else None):
@@ -59,12 +64,12 @@ class SignedTokens:
             if claims is not None:
                 break
         else:
-            raise Unauthenticated("the token is signed by no key that is known here")
+            raise _invalid("the token is signed by no key that is known here")
         until_us = self._check_times(claims)
         self._check_parties(claims)
         account = account_of(_text(claims, "account"))
         if account is None:
-            raise Unauthenticated("the token's account is no caller of the access file")
+            raise _invalid("the token's account is no caller of the access file")
         return Identity(
             account.name,
             account.grants & _GRANTS,
@@ -80,9 +85,9 @@ class SignedTokens:
         try:
             header: Mapping[str, Any] = self._jwt.get_unverified_header(token)
         except (self._jwt.PyJWTError, ValueError):
-            raise Unauthenticated("the token cannot be read") from None
+            raise _invalid("the token cannot be read") from None
         if "crit" in header:
-            raise Unauthenticated("the token needs an extension that is not understood here")
+            raise _invalid("the token needs an extension that is not understood here")
         return header
 
     def _verified(self, token: str, key: Any, algorithm: str) -> Mapping[str, Any] | None:
@@ -98,52 +103,52 @@ class SignedTokens:
         now_s = self._clock.now_us() / _US
         until_s = _number(claims, "exp")
         if until_s is None:
-            raise Unauthenticated("the token needs exp, the time it expires")
+            raise _invalid("the token needs exp, the time it expires")
         if until_s <= now_s:
-            raise Unauthenticated("the token has expired")
+            raise _invalid("the token has expired")
         if until_s - now_s > self._settings.jwt_lifetime_s + CLOCKS_DIFFER_S:
-            raise Unauthenticated(
+            raise _invalid(
                 f"the token expires in more than {self._settings.jwt_lifetime_s:g} s; "
                 "sign a shorter one, or raise --jwt-lifetime-s"
             )
         for name in ("nbf", "iat"):
             since_s = _number(claims, name)
             if since_s is not None and since_s > now_s + CLOCKS_DIFFER_S:
-                raise Unauthenticated(f"the token is not valid yet: {name} is in the future")
+                raise _invalid(f"the token is not valid yet: {name} is in the future")
         return int(until_s * _US)
 
     def _check_parties(self, claims: Mapping[str, Any]) -> None:
         settings = self._settings
         if settings.jwt_issuer and claims.get("iss") != settings.jwt_issuer:
-            raise Unauthenticated("the token has another issuer than --jwt-issuer")
+            raise _invalid("the token has another issuer than --jwt-issuer")
         found = claims.get("aud")
         audiences = found if isinstance(found, list) else [found]
         if settings.jwt_audience and settings.jwt_audience not in audiences:
-            raise Unauthenticated("the token is for another audience than --jwt-audience")
+            raise _invalid("the token is for another audience than --jwt-audience")
 
 
 def scope_of(found: object) -> ChannelScope:
     """Return the rights of the claim `channels`; raise for what cannot be understood whole."""
     if not isinstance(found, dict):
-        raise Unauthenticated('the token needs channels, as {"news": ["subscribe"]}')
+        raise _invalid('the token needs channels, as {"news": ["subscribe"]}')
     rights: dict[str, list[ChannelRight]] = {}
     for pattern, listed in found.items():
         if not isinstance(listed, list) or not all(
             isinstance(one, str) and one in _RIGHTS for one in listed
         ):
             names = ", ".join(_RIGHTS)
-            raise Unauthenticated(f"the token's channels need lists of {names}")
+            raise _invalid(f"the token's channels need lists of {names}")
         rights[pattern] = [_RIGHTS[one] for one in listed]
     try:
         return ChannelScope(rights)
     except BadValue as error:
-        raise Unauthenticated(f"the token's channels are invalid: {error.remedy}") from None
+        raise _invalid(f"the token's channels are invalid: {error.remedy}") from None
 
 
 def _text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= CLIENT_CHARS_MAX:
-        raise Unauthenticated(f"the token needs {name}, 1 to {CLIENT_CHARS_MAX} characters")
+        raise _invalid(f"the token needs {name}, 1 to {CLIENT_CHARS_MAX} characters")
     return value
 
 
@@ -153,5 +158,5 @@ def _number(claims: Mapping[str, Any], name: str) -> float | None:
         return None
     # An integer may be too large for a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1e15 < value < 1e15:
-        raise Unauthenticated(f"the token needs a number of seconds in {name}")
+        raise _invalid(f"the token needs a number of seconds in {name}")
     return float(value)

@@ -181,6 +181,32 @@ def test_animation_is_served_and_still_formats_report_frames(
         assert "x-image-frames" not in server.image(origin.url("/still.png"), "w=30").headers
 
 
+def test_animated_png_reports_frames_and_animated_avif_is_unsupported(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    """Frames of a PNG were dropped without a word, and an AVIF was called corrupt."""
+    frames = [Image.new("RGB", (60, 40), (40 * at, 0, 0)) for at in range(4)]
+    for name in ("png", "avif"):
+        into = BytesIO()
+        frames[0].save(into, name, save_all=True, append_images=frames[1:], duration=70)
+        origin.pages[f"/animated.{name}"] = Page(into.getvalue())
+    with ShippedProcess(tmp_path, "--avif", "on") as server:
+        for spec, accept, media_type in (
+            ("w=30", "image/avif,image/webp,*/*", "image/avif"),
+            ("w=30", "image/webp,*/*", "image/webp"),
+            ("w=30,format=webp", "*/*", "image/webp"),
+            ("w=30,format=png", "*/*", "image/png"),
+        ):
+            found = server.image(origin.url("/animated.png"), spec, accept=accept)
+            assert found.headers["content-type"] == media_type, spec
+            assert found.headers["x-image-frames"] == "1 of 4"
+            assert getattr(opened(found.body), "n_frames", 1) == 1
+        found = server.image(origin.url("/animated.avif"), "w=30")
+        told = json.loads(found.body)
+        assert (found.status, told["kind"]) == (422, "wrong_type")
+        assert told["detail"] == "wrong_type: animated AVIF is not supported"
+
+
 def test_what_a_service_made_a_command_has_and_the_other_way_round(
     server: ImagesProcess, origin: OriginServer, folder: Path
 ) -> None:

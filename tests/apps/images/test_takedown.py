@@ -20,6 +20,7 @@ from sluicegate.apps.images.records import UrlRecord, decode
 from sluicegate.apps.images.takedown import Removed, Selection, Takedown
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
+from sluicegate.policies.access import token_digest
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture, sized
 from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
@@ -277,6 +278,41 @@ def test_anonymous_caller_removes_nothing_and_names_no_owner(
             assert b"add --access FILE or --token TOKEN" in found.body
         assert server.get(path(url), x_image_owner="shop-7").status == 403
         assert server.image(url).headers["surrogate-key"].endswith(" 127.0.0.1")
+
+
+def test_caller_names_itself_as_owner_and_operator_anyone(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    """Any caller could claim an image for another owner, and so keep it from removal."""
+    origin.pages["/c.png"] = Page(picture(23))
+    url, access = origin.url("/c.png"), tmp_path / "access.toml"
+    grants = {"shop-7": '"fetch", "upload"', "boss": '"fetch", "operate"'}
+    access.write_text(
+        "".join(
+            f'[[callers]]\nname = "{name}"\ntoken_sha256 = "{token_digest(name * 8)}"\n'
+            f"grants = [{granted}]\n"
+            for name, granted in grants.items()
+        )
+    )
+    with ImagesProcess(tmp_path, "--access", str(access)) as server:
+        shop, boss = (f"Bearer {name * 8}" for name in grants)
+        assert server.image(url, authorization=shop, x_image_owner="shop-7").status == 200
+        wanted = json.dumps({"images": [{"url": url, "spec": "w=16"}]}).encode()
+        for target, body, kind in (
+            (path(url), None, ""),
+            ("/v1/images", picture(24), "image/png"),
+            ("/v1/prefetch", wanted, "application/json"),
+        ):
+            found = server.get(
+                target,
+                method="GET" if body is None else "POST",
+                body=body,
+                authorization=shop,
+                x_image_owner="shop-8",
+                content_type=kind,
+            )
+            assert (found.status, b"'operate'" in found.body) == (403, True), (target, found.body)
+        assert server.image(url, authorization=boss, x_image_owner="shop-8").status == 200
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:

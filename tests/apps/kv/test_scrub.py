@@ -12,6 +12,7 @@ from sluicegate.stores.engines.findings import LISTED_MAX
 from sluicegate.stores.open_engine import open_engine
 
 ROWS = 3_000
+PAGE_BYTES = 4_096
 
 
 def fill(url: str) -> None:
@@ -65,6 +66,28 @@ def test_scrub_lists_damaged_rows_within_bound(
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("damaged:") for line in lines) == LISTED_MAX
     assert "0 verified, 0 without a checksum, 3,000 damaged" in lines[-2]
+
+
+def test_scrub_lists_damaged_page_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One damaged page was listed for each place at which the walk tried to pass it."""
+
+    async def story() -> None:
+        engine = open_engine(f"lmdb:{tmp_path}/kv")
+        await engine.load(
+            "listings", [(b"p%05d" % at, b"", b"value %05d" % at) for at in range(ROWS)]
+        )
+        await engine.close()
+
+    asyncio.run(story())
+    file = tmp_path / "kv" / "data.mdb"
+    data = bytearray(file.read_bytes())
+    page = data.rindex(b"value 01500") // PAGE_BYTES * PAGE_BYTES
+    data[page : page + 16] = b"\xff" * 16
+    file.write_bytes(data)
+    assert main(["kv", "scrub", "--engine", f"lmdb:{tmp_path}/kv"]) == 1
+    damage, counts, _ = capsys.readouterr().out.splitlines()
+    assert damage.startswith("damaged: space listings partition b'p01")
+    assert " 1 damaged, " in counts
 
 
 def test_scrub_of_damaged_rocksdb_file_exits_1(

@@ -7,7 +7,9 @@ import pytest
 from sluicegate import Criticality, Decision
 from sluicegate.apps.limiter import monitor as module
 from sluicegate.apps.limiter.monitor import LOG_EVERY_US, LOOK_US, Monitor
+from sluicegate.apps.limiter.store_watch import DOWN, SLOW, LimiterStoreWatch
 from sluicegate.policies.admission.utilization_gate import SIGNALS, UtilizationGate
+from sluicegate.policies.client.path_timeout import PathTimeout
 from sluicegate.service.background import LAG_TICK_US
 from sluicegate.system import Load, PressureStall, ThreadTimes
 from sluicegate.telemetry.service_metrics import ServiceMetrics
@@ -31,7 +33,11 @@ class World:
         patch.setattr(module, "read_pressure", lambda: self.load.pressure)
         self.gate = UtilizationGate(SeededChance(1))
         self.metrics = ServiceMetrics()
-        self.monitor = Monitor(self.gate, self.metrics, machine=machine, pressure=pressure)
+        self.path = PathTimeout()
+        self.store = LimiterStoreWatch(paths=lambda: [self.path], clock=lambda: self.now_us)
+        self.monitor = Monitor(
+            self.gate, self.metrics, self.store, machine=machine, pressure=pressure
+        )
 
     def look(self) -> Load:
         return self.load
@@ -106,8 +112,24 @@ def test_a_loop_that_its_cgroup_holds_back_is_full(world: World) -> None:
 
 
 def test_answers_that_queue_for_the_store_fill_it(world: World) -> None:
+    world.path.timeout_us = 0
     world.pass_looks(decisions=10, took_us=20_000)
     assert world.shed == "queue"
+
+
+def test_answers_within_half_of_timeout_of_far_store_are_no_queue(world: World) -> None:
+    world.path.timeout_us = 150_000
+    world.pass_looks(40, decisions=100, took_us=75_000)
+    assert world.shed == ""
+    world.pass_looks(decisions=100, took_us=150_000)
+    assert world.shed == "queue"
+
+
+@pytest.mark.parametrize("health", [SLOW, DOWN])
+def test_answers_of_store_in_trouble_are_no_queue(world: World, health: str) -> None:
+    world.store.health = health
+    world.pass_looks(40, decisions=100, took_us=150_000)
+    assert world.shed == ""
 
 
 def test_a_slow_answer_at_a_time_is_no_queue(world: World) -> None:
@@ -116,7 +138,7 @@ def test_a_slow_answer_at_a_time_is_no_queue(world: World) -> None:
 
 
 def test_one_bad_look_is_no_overload(world: World) -> None:
-    world.pass_looks(1, ran=1.0, waited=1.0, throttled=1.0, decisions=50, took_us=50_000)
+    world.pass_looks(1, ran=1.0, waited=1.0, throttled=1.0, decisions=50, took_us=150_000)
     assert world.shed == ""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,7 +34,7 @@ def test_limiter_counts_on_path_that_became_slow(tmp_path: Path, redis_server: R
     with (
         SlowPath(redis_server.port) as path,
         LimiterProcess(
-            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url, "--shed", "off"
+            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url
         ) as limiter,
     ):
         for _ in range(300):
@@ -59,8 +61,6 @@ def test_dead_redis_costs_no_more_than_ceiling(tmp_path: Path, redis_server: Red
         rules_file(tmp_path, RULES),
         "--store",
         redis_server.url,
-        "--shed",
-        "off",
     ) as limiter:
         assert limiter.check("ann")["allowed"]
         redis_server.pause()
@@ -80,7 +80,7 @@ def test_redis_beyond_ceiling_is_slow_and_not_down(
     with (
         SlowPath(redis_server.port) as path,
         LimiterProcess(
-            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url, "--shed", "off"
+            tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", path.url
         ) as limiter,
     ):
         assert limiter.check("ann")["allowed"]
@@ -99,6 +99,38 @@ def test_redis_beyond_ceiling_is_slow_and_not_down(
             lambda: limiter.check("ann") and limiter.metric("sluicegate_store_health", state="ok"),
             "the store to be well",
         )
+
+
+@pytest.mark.engine
+def test_pausing_redis_sheds_no_request(tmp_path: Path, redis_server: RedisServer) -> None:
+    """Twelve callers far below their limit, while Redis stops for 150 ms of each 500 ms."""
+    refused: list[Any] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            answer = limiter.check("ann")
+            if not answer["allowed"]:
+                refused.append(answer)
+
+    with LimiterProcess(
+        tmp_path, "--rules", rules_file(tmp_path, RULES), "--store", redis_server.url
+    ) as limiter:
+        callers = [threading.Thread(target=ask) for _ in range(12)]
+        for caller in callers:
+            caller.start()
+        try:
+            for _ in range(12):
+                redis_server.pause()
+                time.sleep(0.15)
+                redis_server.resume()
+                time.sleep(0.35)
+        finally:
+            ended.set()
+            for caller in callers:
+                caller.join()
+        assert refused == []
+        assert "sheds" not in limiter.log.read_text()
 
 
 @pytest.mark.engine

@@ -23,14 +23,14 @@ class Talk:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self._ids = itertools.count(1)
-        self._kept: list[Any] = []
+        self.kept: list[Any] = []
         self.message_bytes_max = 0  # until the service has said it
 
     def ask(self, kind: str, **fields: object) -> Any:
         """Ask, and return the reply."""
         request_id = self.send(kind, **fields)
         while (told := self._hear()).get("id") != request_id:
-            self._kept.append(told)
+            self.kept.append(told)
         return told
 
     def send(self, kind: str, **fields: object) -> int:
@@ -41,7 +41,7 @@ class Talk:
 
     def next(self) -> Any:
         """What is told next."""
-        return self._kept.pop(0) if self._kept else self._hear()
+        return self.kept.pop(0) if self.kept else self._hear()
 
     def take(self, count: int) -> list[Any]:
         """The data of the next messages."""

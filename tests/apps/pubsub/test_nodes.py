@@ -9,18 +9,29 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from sluicegate.apps.pubsub.channel import ChannelKey
+from sluicegate.apps.pubsub.members import NOWHERE
+from sluicegate.apps.pubsub.node_settings import NodeSettings
+from sluicegate.apps.pubsub.nodes import HELD_BYTES_MAX, RETURN_S, Nodes
 from sluicegate.apps.pubsub.reading_group import GROUP_MIN
 from sluicegate.client.pubsub import PubSubClient, PubSubPage
+from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.node import ClusterNode
+from sluicegate.contracts.errors import Refused, SluicegateError
+from sluicegate.contracts.reasons import HOME_UNAVAILABLE
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.testing import HandClock, SeededChance
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
 from tests.apps.pubsub.process import Subscriber
 from tests.apps.pubsub.socket import talk
-from tests.engines.child import until
+from tests.engines.child import PATIENCE_S, until
 
 ANN = token_of("ann")
 UNLIMITED = ("--account-rate", "0", "--channel-rate", "0", "--heartbeat-s", "0.5")
@@ -235,6 +246,81 @@ def test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else(
         until(lambda: n2.ask(at, token=ANN)[0] == 200, "the other node to know that n1 is back")
         page = n2.history(dead, after=positions[1], token=ANN)
         assert [one["data"] for one in page["messages"]] == [2, 3, 4, "last", "again"]
+
+
+def test_restarted_home_fails_no_publish_at_another_node(cluster: PubSubCluster) -> None:
+    """56 of 432 publishes were refused while one of three nodes was restarted."""
+    channel, other = cluster.channel_at("n1", prefix="r"), cluster.channel_at("n1", prefix="o")
+    failed: list[SluicegateError] = []
+
+    async def publish(client: PubSubClient, number: int) -> None:
+        try:
+            await client.publish(channel, number, timeout_ms=1_000 * PATIENCE_S)
+        except SluicegateError as error:
+            failed.append(error)
+
+    def restart() -> None:
+        cluster.nodes["n1"].end()
+        cluster.restart("n1")
+
+    async def story() -> int:
+        url = f"ws://127.0.0.1:{cluster.ports['n3']}"
+        async with PubSubClient(url, token=ANN) as client, asyncio.TaskGroup() as group:
+            await client.publish(channel, "first")  # it is connected
+            restarted = group.create_task(asyncio.to_thread(restart))
+            sent = 0
+            while not restarted.done():
+                group.create_task(publish(client, sent))
+                sent += 1
+                await asyncio.sleep(0.01)
+            return sent
+
+    until(lambda: cluster.nodes["n3"].publish(other, 0, ANN)[0] == 200, "n1 to be there")
+    sent = asyncio.run(story())
+    assert failed == []
+    page = cluster.nodes["n1"].history(channel, token=ANN)
+    assert [one["data"] for one in page["messages"]] == ["first", *range(sent)]
+
+
+def test_publishes_that_wait_for_home_are_bounded_in_count_and_time(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--forwards-max", "2", "--leave-s", "0")
+    with PubSubCluster(tmp_path, 2, *flags) as pair, ThreadPoolExecutor() as pool:
+        channel, n2 = pair.channel_at("n1"), pair.nodes["n2"]
+        until(lambda: n2.publish(channel, 0, ANN)[0] == 200, "n1 to be there")
+        pair.nodes["n1"].end()
+        began_s = time.monotonic()
+        waiting = [pool.submit(n2.publish, channel, number, ANN) for number in range(2)]
+        until(lambda: pair.state(n2)["peers"]["n1"]["held"] == 2, "that two wait")
+        assert n2.publish(channel, 2, ANN)[1]["reason"] == "overloaded"
+        assert [one.result()[1]["reason"] for one in waiting] == ["home_unavailable"] * 2
+        assert time.monotonic() - began_s < RETURN_S + PATIENCE_S
+        began_s = time.monotonic()
+        assert n2.publish(channel, 3, ANN)[1]["reason"] == "home_unavailable"
+        assert time.monotonic() - began_s < RETURN_S / 2, "a home that stays away is not waited for"
+
+
+def test_bytes_that_wait_for_homes_are_bounded() -> None:
+    async def story() -> None:
+        limiter = AccountLimiter("n1", 1, lambda _: None, SeededChance(1), 0)
+        alone = ClusterNode(limiter, {}, RedisSettings(), HandClock(), SeededChance(1))
+        members = {"n1": NOWHERE, "n2": Endpoint("127.0.0.1", 1)}
+        nodes = Nodes(NodeSettings(node="n1"), alone, members)
+        nodes.peer("n2").client.left_s = asyncio.get_running_loop().time()
+        key, half = ChannelKey("ann", "c"), "x" * (HELD_BYTES_MAX // 2)
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(nodes.publish("n2", key, half, passed=False))
+            await asyncio.sleep(0)
+            with pytest.raises(Refused) as refused:
+                await nodes.publish("n2", key, half, passed=False)
+            assert refused.value.decision.reason is HOME_UNAVAILABLE
+            one.cancel()
+        two = asyncio.ensure_future(nodes.publish("n2", key, half, passed=False))
+        await asyncio.sleep(0)
+        assert not two.done()
+        two.cancel()
+        await nodes.close()
+
+    asyncio.run(story())
 
 
 def test_many_sockets_at_another_node_are_told_of_a_home_that_dies_and_go_on_when_it_is_back(

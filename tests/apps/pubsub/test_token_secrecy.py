@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from sluicegate.client.pubsub import PubSubClient
 from tests.apps.collector import SAMPLED, Collector
 from tests.apps.pubsub.process import PubSubProcess
 from tests.apps.pubsub.socket import talk, url_of
@@ -33,6 +37,8 @@ SHAPES = (
     "/v1/channels/c/events?x=" + "y" * 9_000 + "&access_token={}",
     "/v1/channels/c/events?access_token={}#",
 )
+
+PART_BYTES = 12
 
 
 def answers(server: PubSubProcess, target: str, *lines: str) -> bytes:
@@ -67,13 +73,38 @@ def test_no_token_is_written_anywhere(tmp_path: Path) -> None:
                 with talk(server, ANN) as ann:
                     for fields in ({"token": token}, {"token": [token]}, {"tokens": token}):
                         shown += json.dumps(ann.ask("auth", **fields)).encode()
+                    for message in (
+                        {"type": "auth", "token": token},
+                        {"token": token, "type": "auth"},
+                    ):
+                        ann.connection.send(json.dumps(message))
+                    ann.ask("auth", tokens=[])  # both are read before it
+                    shown += json.dumps(ann.kept).encode()
             for path in ("/metrics", "/v1/state", "/openapi.json"):
                 shown += json.dumps(server.ask(path, token=ANN)).encode()
         shown += server.log.read_bytes() + repr(collector.spans).encode()
         assert collector.spans
-    # An error text is cut at 80 characters: no part of a token may be in it.
-    parts = [one.encode() for token in tokens for one in token.split(".")[-2:]]
-    found = [
-        shown[max(0, at - 200) : at + 80] for one in parts if (at := shown.find(one[:40])) >= 0
-    ]
+    # Error texts and debug lines are cut: no part of a token may be in them.
+    parts = {
+        one[at : at + PART_BYTES].encode()
+        for token in tokens
+        for one in token.split(".")[-2:]
+        for at in range(len(one) - PART_BYTES + 1)
+    }
+    found = [shown[max(0, at - 200) : at + 80] for one in parts if (at := shown.find(one)) >= 0]
     assert found == []
+
+
+def test_client_writes_no_token_at_debug_level(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def publish(url: str) -> None:
+        client = PubSubClient(url, token=ANN)
+        await client.publish("c", "secret data")
+        await client.close()
+
+    caplog.set_level(logging.DEBUG)
+    with token_server(tmp_path) as server:
+        asyncio.run(publish(url_of(server)))
+    assert ANN not in caplog.text
+    assert "secret data" not in caplog.text

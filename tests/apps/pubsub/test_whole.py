@@ -15,7 +15,7 @@ from sluicegate.apps.pubsub.account_limits import AccountLimits, read_limits
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.access import token_digest
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
-from tests.engines.child import until
+from tests.engines.child import PATIENCE_S, until
 
 ENDED = "sluicegate_pubsub_connections_ended_total"
 UNLIMITED = ("--channel-rate", "0", "--account-rate", "0")
@@ -126,6 +126,22 @@ def test_a_kill_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
     assert accepted.items() <= found.items()
     assert len(set(found.values())) == len(found) <= len(accepted) + 4
     assert set(found.values()) <= sent
+
+
+def test_history_without_its_segments_does_not_start(tmp_path: Path) -> None:
+    """It began as "0 messages" without a word."""
+    with PubSubProcess(tmp_path) as server:
+        server.accept("c", 1)
+        assert server.end() == 0
+    for segment in (tmp_path / "history").glob("*.log"):
+        segment.unlink()
+    with PubSubProcess(tmp_path, wait=False) as server:
+        assert server.child.wait(PATIENCE_S) == 1
+        assert "restore the segments, or delete usage.sqlite*" in server.log.read_text()
+    for file in (tmp_path / "history").glob("usage.sqlite*"):
+        file.unlink()
+    with PubSubProcess(tmp_path) as server:
+        server.accept("c", 2)
 
 
 def test_the_history_says_what_it_has_cut(tmp_path: Path) -> None:

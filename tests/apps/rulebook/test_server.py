@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -104,6 +105,25 @@ def test_a_server_of_nobody_is_read_and_not_changed_and_says_so(book: Book) -> N
         os.kill(child.pid, signal.SIGINT)
         assert child.wait(60) == 0
         assert "Traceback" not in child.tail()
+
+
+def test_leaving_server_is_not_ready_and_still_answers(book: Book) -> None:
+    book.init(FIVE)
+    with server(book, "--leave-s", "3600") as (url, child):
+        assert readiness(url) == 200
+        os.kill(child.pid, signal.SIGTERM)
+        until(lambda: readiness(url) == 503, "that it is not ready", 10, children=[child])
+        assert RemoteRuleAdmin(url).status(by=ANYBODY)["live"]["version"] == 1
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(60) == 0
+
+
+def readiness(url: str) -> int:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def test_two_servers_and_a_command_beside_them_lose_nothing(book: Book) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -117,25 +118,42 @@ def test_pictures_are_images_of_which_some_are_the_same() -> None:
     assert ask.path.startswith("/img/w=")
 
 
-async def answer_with(page: bytes) -> asyncio.Server:
+def test_up_beside_running_console_names_its_url() -> None:
+    command = [sys.executable, "-m", services.CHILD, "console", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        found = re.search(rb"127\.0\.0\.1:(\d+)", child.stdout.readline())
+        assert found is not None
+        said = asyncio.run(why_none(int(found[1])))
+        child.stdin.close()
+    assert said == f"already running: open http://127.0.0.1:{int(found[1])}"
+
+
+def test_up_beside_another_server_names_free_ports() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + page)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nother")
         writer.close()
 
-    return await asyncio.start_server(answer, "127.0.0.1", 0)
-
-
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [(b"<title>Sluicegate</title>", "already running: open http://"), (b"other", "--free-ports")],
-)
-def test_up_without_any_service_says_why(page: bytes, said: str) -> None:
     async def story() -> str:
-        async with await answer_with(page) as server:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             return await why_none(server.sockets[0].getsockname()[1])
 
-    assert said in asyncio.run(story())
+    assert "--free-ports" in asyncio.run(story())
+
+
+def test_up_without_console_names_url_of_each_service() -> None:
+    """It named the console's failure and no URL."""
+    running = Services(own_ports=True, load=False)
+    running.urls = {"limiter": "http://127.0.0.1:7070", "kv": "http://127.0.0.1:7080"}
+    running.failures["console"] = "port 7050 on 127.0.0.1 is in use"
+    running.settled = True
+    assert running.lines() == [
+        "limiter runs on http://127.0.0.1:7070",
+        "kv runs on http://127.0.0.1:7080",
+        "console does not run: port 7050 on 127.0.0.1 is in use",
+    ]
 
 
 def test_up_with_all_ports_taken_ends_with_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,6 +254,26 @@ def test_who_speaks_is_known_by_token_or_asked_for(loop: str) -> None:
     run(story, loop)
 
 
+@pytest.mark.parametrize(
+    ("authorization", "remedy"),
+    [
+        ({}, "send Authorization: Bearer and a token"),
+        ({"authorization": "Bearer wrong"}, "send the token of a caller"),
+        ({"authorization": "Basic YTpi"}, "send Authorization: Bearer, once"),
+    ],
+)
+def test_remedy_of_problem_401_differs_from_its_detail(
+    authorization: dict[str, str], remedy: str
+) -> None:
+    async def story() -> None:
+        async with running_door(everybody=False) as here:
+            told = (await here.ask("POST", "/v1/check", ADA, **authorization)).json
+            assert told["remedy"].startswith(remedy)
+            assert told["remedy"] not in told["detail"]
+
+    run(story)
+
+
 def test_a_wrong_token_is_refused_even_where_none_is_needed() -> None:
     async def story() -> None:
         async with running_door() as here:

@@ -361,7 +361,9 @@ class ImagesHandler(HttpHandler):
         image = await self._pipeline.image(wanted.url, spec, request, wanted.modified, wanted.owner)
         other = animated_instead(spec.format, wanted.accept)
         if negotiated and image.frames < image.pages and other:
-            image = await self._pipeline.image(wanted.url, spec.with_format(other), request)
+            moving = await self._pipeline.image(wanted.url, spec.with_format(other), request)
+            if moving.frames > 1:  # else it has too many pixels, or a format that is not animated
+                image = moving
         found = _Found(image, negotiated, slot, change)
         size = len(image.data) + len(key) + _REPLY_BYTES
         now_us = self._clock.now_us()
@@ -512,12 +514,15 @@ class ImagesHandler(HttpHandler):
         return self.settings.insecure or by not in (NOBODY, self.access.anonymous)
 
     def _owner(self, request: HttpRequest, by: Identity) -> str:
-        """The owner that a caller names; `Forbidden` for an anonymous caller."""
+        """The owner that a caller names: itself, or anyone for an operator."""
         named = request.header(OWNER).decode("latin-1")
         if not named:
             return ""
         if not self._is_named(by):
             raise Forbidden(by.name, "x-image-owner, which needs an authenticated caller")
+        # An image stays while one of its owners is left: callers must not add other owners to it.
+        if named != by.name and not self.settings.insecure and not by.may(Grant.OPERATE):
+            raise Forbidden(by.name, Grant.OPERATE.value)
         return check_owner("x-image-owner", named)
 
     def _request(self, request: HttpRequest, by: Identity, key: str) -> Request:

@@ -173,6 +173,7 @@ class LimiterApp(App[LimiterSettings]):
             monitor = Monitor(
                 self.gate,
                 self.service_metrics,
+                self.store_watch,
                 machine=self.settings.shed_machine,
                 pressure=self.settings.shed_pressure,
             )

@@ -4,8 +4,11 @@ It measures what the service does and suffers itself, so that it never refuses f
 neighbours do. The loop's lag is how late its own timer comes, less what the scheduler gave to
 others meanwhile; how full it is says `background.busy_share`. The queue time is what decisions took
 on average, which is the store's doing as soon as there is one; while fewer than one is under way at
-a time, nobody stands behind another. With `machine`, the machine's CPU counts too, whoever causes
-it, and with `pressure` what its tasks wait for: PSI of disks and memory, each a signal of its own.
+a time, nobody stands behind another. The queue of a remote store is full at the time-out of its
+path, since a distant Redis is not an overloaded one. While the store is slow or down the queue
+counts as empty: rejecting requests does not make such a store quicker, and the failure policies of
+the rules decide. With `machine`, the machine's CPU counts too, and with `pressure` the stall of its
+tasks (PSI of disks and memory), as separate signals.
 
 Each reading is smoothed over about a second: one look of a quarter of a second is no overload.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 import logging
 from typing import Final, final
 
+from sluicegate.apps.limiter.store_watch import OK, LimiterStoreWatch
 from sluicegate.policies.admission.utilization_gate import SIGNALS, Readings, UtilizationGate
 from sluicegate.service.background import LAG_TICK_US, busy_share, measure_lag
 from sluicegate.system import LoadMeter, Throttling, now_us, read_pressure, thread_times
@@ -35,12 +39,14 @@ class Monitor:
         self,
         gate: UtilizationGate,
         tally: ServiceMetrics,
+        store: LimiterStoreWatch | None = None,
         *,
         machine: bool = False,
         pressure: bool = False,
     ) -> None:
         self._gate = gate
         self._tally = tally
+        self._store = LimiterStoreWatch() if store is None else store
         self._machine = LoadMeter() if machine else None
         self._pressure = pressure
         self._throttling = Throttling()
@@ -79,7 +85,7 @@ class Monitor:
             cpu=busy_share(self._times, times, passed_us),
             throttled=min((held_us - self._held_us) / passed_us, settings.throttled_full),
             lag_us=min(self._late_us // max(self._ticks, 1), settings.lag_us_full),
-            queue_us=min(their_us // count, settings.queue_us_full) if their_us > passed_us else 0,
+            queue_us=self._queue_us(their_us, count) if their_us > passed_us else 0,
             machine_cpu=machine or 0.0,
             machine_io=0.0 if pressure is None else pressure.io,
             machine_memory=0.0 if pressure is None else pressure.memory,
@@ -91,6 +97,13 @@ class Monitor:
         self._gate.observe(self._readings)
         if self._gate.shedding and not shed:
             self._log_shed()
+
+    def _queue_us(self, took_us: int, count: int) -> int:
+        """How long decisions waited for each other, on the scale of the gate."""
+        if self._store.health != OK:
+            return 0
+        full_us = self._gate.settings.queue_us_full
+        return min(took_us * full_us // (count * max(full_us, self._store.timeout_us)), full_us)
 
     def _log_shed(self) -> None:
         at_us = now_us()

@@ -23,8 +23,9 @@ from sluicegate.apps.pubsub.members import NODE
 from sluicegate.apps.pubsub.moves import Moves
 from sluicegate.apps.pubsub.nodes import Nodes
 from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.apps.pubsub.usage_file import USAGE_NAME
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue, DataLoss, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.quota.usage import UsageMeter
@@ -91,7 +92,13 @@ class HomeParts:
 
     async def read(self, counted: Mapping[int, int]) -> None:
         """Read what has its home here; up to `counted` it was charged already."""
-        if not self.shared:
+        if self._files is not None:
+            if counted.get(FILES, 0) and not self._files.end():
+                raise DataLoss(
+                    f"the history in {self._settings.history}",
+                    f"its segments are missing, but messages were accepted here ({USAGE_NAME});"
+                    f" restore the segments, or delete {USAGE_NAME}* to begin with no messages",
+                )
             await self._read(self._histories.by_part[FILES], counted.get(FILES, 0))
         else:
             await asyncio.gather(

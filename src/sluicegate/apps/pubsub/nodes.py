@@ -4,11 +4,16 @@ A channel's home is the node that consistent hashing gives it, or its part of a 
 all members, dead or alive: it is the one writer of its history. A publish is passed on, with a
 deadline and a bound; accepted means accepted there. While a home does not answer, publishes to its
 channels are refused at once, and nothing else is held up by them.
+
+A home that said goodbye is being restarted. It did not accept the requests that it had not answered
+by then. So this node holds them, with later requests to that home, until the home is back, for at
+most `RETURN_S`. Bounds: `forwards_max` held requests for each home, `HELD_BYTES_MAX` for all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar, final
@@ -26,7 +31,7 @@ from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, tls_name
 from sluicegate.apps.pubsub.presence import Member, MembersPage, Place, data_text
 from sluicegate.apps.pubsub.service import HistoryPage
-from sluicegate.client.pubsub import PubSubClient
+from sluicegate.client.pubsub import NEVER_S, Left, PubSubClient
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
@@ -47,6 +52,8 @@ RETRY_US: Final = 1_000_000
 LOOK_S: Final = 0.1  # between two looks at who is connected
 SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
 BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
+RETURN_S: Final = 10.0  # that a home may take to be back after its goodbye
+HELD_BYTES_MAX: Final = 16 << 20  # data of held requests to all homes, as JSON
 COSTS_MAX: Final = 10_000
 FEED_BYTES: Final = 16 << 20  # messages of other nodes that are held for subscribers of this one
 FORWARD_S: Final = 2.0  # deadline of a publish that another node must accept
@@ -61,10 +68,14 @@ _BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
 class Peer:
     """Another node."""
 
-    def __init__(self, client: PubSubClient, endpoint: Endpoint | None = None) -> None:
+    def __init__(
+        self, client: PubSubClient, endpoint: Endpoint | None = None, left_s: float = NEVER_S
+    ) -> None:
         self.client = client
         self.endpoint = endpoint
         self.under_way = 0
+        self.held: dict[int, asyncio.Future[None]] = {}  # of `under_way`, by their turns
+        self._left_s = left_s  # when it said goodbye at another endpoint
         self.feeds: dict[ChannelKey, Feed] = {}
         self._connected = False  # at the last look, and how often it had broken by then
         self._breaks = 0
@@ -78,6 +89,18 @@ class Peer:
             for feed in list(self.feeds.values()):
                 feed.interrupt()
         self._connected, self._breaks = connected, self.client.breaks
+
+    @property
+    def left_s(self) -> float:
+        """When it said goodbye."""
+        return max(self._left_s, self.client.left_s)
+
+    def let_on(self) -> None:
+        """Have those that are held try again, in the order in which they came."""
+        held, self.held = sorted(self.held.items()), {}
+        for _, back in held:
+            if not back.done():
+                back.set_result(None)
 
 
 @final
@@ -123,6 +146,8 @@ class Nodes:
         self.costs = ChannelCosts()
         self._window = FeedWindow(FEED_BYTES)
         self._peers: dict[str, Peer] = {}
+        self._turns = itertools.count()
+        self._held_bytes = 0
         self._ends: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self.change_members(members)
@@ -133,16 +158,19 @@ class Nodes:
         self._homes = Rendezvous(dict.fromkeys(members, 1.0))
         parts = self._count_parts
         self._parts = homes_of_parts(members, parts) if parts else ()
+        left_s = {name: peer.left_s for name, peer in self._peers.items()}
         for name, peer in list(self._peers.items()):
             if members.get(name) != peer.endpoint:
                 del self._peers[name]
                 self._end(self._close_peer(peer))
         for name, endpoint in members.items():
             if name != self._name and name not in self._peers:
-                self._peers[name] = Peer(_client_of(self._settings, endpoint), endpoint)
+                client = _client_of(self._settings, endpoint)
+                self._peers[name] = Peer(client, endpoint, left_s.get(name, NEVER_S))
 
     async def _close_peer(self, peer: Peer) -> None:
         peer.look(live=False)
+        peer.let_on()
         for feed in list(peer.feeds.values()):
             await feed.close()
         await peer.client.close()
@@ -194,7 +222,7 @@ class Nodes:
             self.costs.note(key, client.cost, asyncio.get_running_loop().time())
             return position
 
-        return await self._pass_on(home, publish)
+        return await self._pass_on(home, publish, data)
 
     def cost_of(self, key: ChannelKey) -> int:
         """What a publish costs in a channel elsewhere; 0 if that is not known."""
@@ -204,7 +232,7 @@ class Nodes:
         """Have a member enter there; it enters again if the connection breaks."""
         name = name_of(place.key)
         return await self._pass_on(
-            home, lambda client: client.enter(name, place.member, data, held=held)
+            home, lambda client: client.enter(name, place.member, data, held=held), data
         )
 
     async def leave(self, home: str, place: Place) -> None:
@@ -225,22 +253,69 @@ class Nodes:
         """Hear from its master what an account has used at all nodes."""
         await self._cluster.hear_usage(account)
 
-    async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
-        peer = self._peers[home]
-        if self._away(home, peer):
-            self._refuse(HOME_UNAVAILABLE)
-        if peer.under_way >= FORWARDS_MAX:
-            self._refuse(OVERLOADED)
-        peer.under_way += 1
+    async def _pass_on(
+        self, home: str, ask: Callable[[PubSubClient], Awaitable[T]], data: object = None
+    ) -> T:
+        turn, end_s = next(self._turns), asyncio.get_running_loop().time() + RETURN_S
+        while True:
+            peer = self._peers.get(home)
+            if peer is None:
+                self._refuse(HOME_UNAVAILABLE)
+            if peer.under_way >= FORWARDS_MAX:
+                self._refuse(OVERLOADED)
+            peer.under_way += 1
+            try:
+                if self._away(home, peer) or peer.held:
+                    await self._hold(peer, turn, data, end_s)
+                else:
+                    return await self._ask(home, peer, ask, end_s)
+            except Left:
+                pass
+            finally:
+                peer.under_way -= 1
+
+    async def _ask(
+        self, home: str, peer: Peer, ask: Callable[[PubSubClient], Awaitable[T]], end_s: float
+    ) -> T:
         self.forwarded += 1
-        suspecting = asyncio.get_running_loop().call_later(SUSPECT_S, self._cluster.suspect, home)
+        loop = asyncio.get_running_loop()
+        suspecting = loop.call_later(SUSPECT_S, self._cluster.suspect, home)
         try:
             return await ask(peer.client)
+        except Left:
+            raise
+        except Refused as refused:
+            # One that is back may need a moment until it is the home again.
+            if refused.decision.reason is not HOME_UNAVAILABLE or loop.time() >= _end_s(
+                peer, end_s
+            ):
+                raise
+            await asyncio.sleep(LOOK_S)
+            raise Left(home, "it is not the home again yet") from None
         except (Unavailable, Unauthenticated, Forbidden) as error:
             raise of_home(f"the node {home}, which is the channel's home,", error) from None
         finally:
             suspecting.cancel()
-            peer.under_way -= 1
+
+    async def _hold(self, peer: Peer, turn: int, data: object, end_s: float) -> None:
+        """Return when a home that said goodbye may be back."""
+        loop, end_s = asyncio.get_running_loop(), _end_s(peer, end_s)
+        if loop.time() >= end_s:
+            self._refuse(HOME_UNAVAILABLE)
+        size = 0 if data is None else len(data_text(data))
+        if self._held_bytes + size > HELD_BYTES_MAX:
+            self._refuse(HOME_UNAVAILABLE)
+        back: asyncio.Future[None] = loop.create_future()
+        peer.held[turn] = back
+        self._held_bytes += size
+        try:
+            async with asyncio.timeout_at(end_s):
+                await back
+        except TimeoutError:
+            self._refuse(HOME_UNAVAILABLE)
+        finally:
+            self._held_bytes -= size
+            peer.held.pop(turn, None)
 
     def subscribe(self, home: str, key: ChannelKey, after: int) -> RemoteReading:
         """Read along, with all others here who do."""
@@ -288,6 +363,7 @@ class Nodes:
             name: {
                 "connected": peer.client.connected,
                 "under_way": peer.under_way,
+                "held": len(peer.held),
                 "feeds": len(peer.feeds),
             }
             for name, peer in self._peers.items()
@@ -296,7 +372,7 @@ class Nodes:
     # Inside.
 
     def _away(self, home: str, peer: Peer) -> bool:
-        tried = peer.client.reconnects > 0
+        tried = peer.client.reconnects > 0 or peer.client.left_s > NEVER_S
         return home not in self._cluster.limiter.live or (tried and not peer.client.connected)
 
     def _refuse(self, reason: Reason) -> NoReturn:
@@ -318,6 +394,13 @@ class Nodes:
             live = self._cluster.limiter.live
             for name, peer in self._peers.items():
                 peer.look(live=name in live)
+                if peer.held and not self._away(name, peer):
+                    peer.let_on()
+
+
+def _end_s(peer: Peer, end_s: float) -> float:
+    """Return until when a publish waits for a home that said goodbye."""
+    return min(end_s, peer.left_s + RETURN_S)
 
 
 def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:

@@ -22,7 +22,7 @@ from sluicegate.policies.quota.usage import SavedUsage, UsageMeter
 from sluicegate.system import now_us
 
 SAVE_S: Final = 0.5
-_NAME: Final = "usage.sqlite"
+USAGE_NAME: Final = "usage.sqlite"
 _VERSION: Final = 1
 _log: Final = logging.getLogger("sluicegate.pubsub")
 _COLUMNS: Final = ", ".join(
@@ -44,7 +44,7 @@ class UsageFile:
     """One writer, in one thread at a time."""
 
     def __init__(self, folder: str) -> None:
-        self._path = Path(folder) / _NAME
+        self._path = Path(folder) / USAGE_NAME
         self._file: sqlite3.Connection | None = None
 
     def begin(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
@@ -89,10 +89,10 @@ class UsageFile:
 
     def _move_aside(self, error: sqlite3.Error) -> None:
         """Keep a damaged file under another name, with what SQLite has beside it."""
-        aside = self._path.with_name(f"{_NAME}.damaged-{now_us()}")
+        aside = self._path.with_name(f"{USAGE_NAME}.damaged-{now_us()}")
         try:
             for suffix in ("-wal", "-shm", ""):  # the file last: until then it is tried again
-                path = self._path.with_name(_NAME + suffix)
+                path = self._path.with_name(USAGE_NAME + suffix)
                 if path.exists():
                     path.rename(aside.with_name(aside.name + suffix))
         except OSError as failure:

@@ -85,10 +85,6 @@ class RulebookApp(App[RulebookSettings]):
         """Bounds of HTTP."""
         return replace(super().http_settings(), answer_timeout_s=ANSWER_S_MAX)
 
-    def not_ready(self) -> str:
-        """Nothing: nobody shares this work who could do it instead, so it takes it to the end."""
-        return ""
-
     def summary(self) -> str:
         """Which release is live."""
         live = self._assembly.publishing.ledger.state().fleet.live

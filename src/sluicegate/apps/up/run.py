@@ -48,18 +48,19 @@ async def _up(for_s: float, own_ports: bool, load: bool, out: TextIO) -> int:
 
 async def why_none(console_port: int) -> str:
     """Return why no service started, and what to do."""
-    url, page = f"http://127.0.0.1:{console_port}", b""
+    site, page = f"127.0.0.1:{console_port}", b""
     try:
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", console_port)
             with contextlib.closing(writer):
-                writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                head = f"GET / HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n"
+                writer.write(head.encode())
                 while len(page) < _PAGE_BYTES_MAX and (more := await reader.read(4_096)):
                     page += more
     except OSError:
         pass
     if b"sluicegate" in page.lower():
-        return f"already running: open {url}"
+        return f"already running: open http://{site}"
     return "no service could start; free their ports, or use --free-ports"
 
 

@@ -85,13 +85,12 @@ class Services:
         """What runs where, and what does not run and why."""
         if not self.settled:
             return []
-        others = ", ".join(
-            f"{name} :{url.rpartition(':')[2]}"
-            for name, url in self.urls.items()
-            if name != CONSOLE
-        )
-        console = self.urls.get(CONSOLE)
-        lines = [f"open {console} in a browser ({others})"] if console else []
+        others = {name: url for name, url in self.urls.items() if name != CONSOLE}
+        if console := self.urls.get(CONSOLE):
+            ports = ", ".join(f"{name} :{url.rpartition(':')[2]}" for name, url in others.items())
+            lines = [f"open {console} in a browser ({ports})"]
+        else:
+            lines = [f"{name} runs on {url}" for name, url in others.items()]
         lines += [f"{name} does not run: {why}" for name, why in self._failed()]
         return lines
 

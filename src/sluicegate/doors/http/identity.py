@@ -32,6 +32,9 @@ WRONG_TOKEN: Final = (
     b"www-authenticate",
     b'Bearer realm="sluicegate", error="invalid_token"',
 )
+_NO_BEARER: Final = "the Authorization header is not one Bearer token"
+_NO_TOKEN: Final = "the request names no caller"
+_NAME_TOKEN: Final = "send the token of a caller that the service knows (--access, --token)"
 NOBODY: Final = Identity("", ())  # where none is needed
 SPEAKS_FOR: Final = b"x-sluicegate-for"  # the name of a person, percent-encoded
 _BEARER: Final = b"bearer "
@@ -59,14 +62,14 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     value = request.header(b"authorization") or offered_token(request)
     if value:
         if value[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
-            return unauthorized("send Authorization: Bearer, once", CHALLENGE)
+            return unauthorized(_NO_BEARER, "send Authorization: Bearer, once", CHALLENGE)
         try:
             identity = access.by_token(value[len(_BEARER) :].strip().decode("latin-1"))
         except Unauthenticated as error:
-            return unauthorized(error.remedy, WRONG_TOKEN)
+            return unauthorized(error.problem, error.remedy, WRONG_TOKEN)
         except SluicegateError as error:
             return reply_to(error)
-        return identity or unauthorized("this token is nobody's", WRONG_TOKEN)
+        return identity or unauthorized("this token is nobody's", _NAME_TOKEN, WRONG_TOKEN)
     if request.peer.names:
         identity = access.by_certificate(request.peer.names)
         if identity is not None:
@@ -74,7 +77,7 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     nobody = access.anonymous
     if nobody is not None:
         return nobody
-    return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+    return unauthorized(_NO_TOKEN, "send Authorization: Bearer and a token", CHALLENGE)
 
 
 def spoken_for(
@@ -134,7 +137,7 @@ def reply_to(error: SluicegateError) -> HttpReply:
         more = {"field": error.field, "value": printable(error.value), "remedy": error.remedy}
         return problem(400, "Bad Request", str(error), more=more)
     if isinstance(error, Unauthenticated):
-        return unauthorized(error.remedy, CHALLENGE)
+        return unauthorized(error.problem, error.remedy, CHALLENGE)
     if isinstance(error, Forbidden):
         more = {"grant": error.grant, "who": error.who}
         return problem(403, "Forbidden", str(error), more=more)
@@ -180,7 +183,7 @@ def printable(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
-def unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> HttpReply:
-    """The 401 that asks for a name."""
+def unauthorized(detail: str, remedy: str, challenge: tuple[bytes, bytes]) -> HttpReply:
+    """The 401 that asks for a name: what is wrong, and what to do."""
     more = {"remedy": remedy}
-    return problem(401, "Unauthorized", remedy, headers=(challenge,), more=more)
+    return problem(401, "Unauthorized", detail, headers=(challenge,), more=more)

@@ -8,6 +8,7 @@ up the client for longer than it waits for an answer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from typing import Final, NamedTuple, final
 
@@ -17,6 +18,9 @@ from websockets.streams import StreamReader
 
 LONG_FACTOR: Final = 16
 HEAD_BYTES: Final = 256  # of a message that is too long
+# At debug level `websockets` writes down frames and headers, tokens too.
+QUIET: Final = logging.getLogger("sluicegate.websocket")
+QUIET.setLevel(logging.WARNING)
 
 
 class LongFrame(NamedTuple):
@@ -60,7 +64,9 @@ class FrameCodec(Protocol):
     """A server's side of a connection, from the handshake's end on."""
 
     def __init__(self, message_bytes_max: int) -> None:
-        super().__init__(SERVER, state=State.OPEN, max_size=LONG_FACTOR * message_bytes_max)
+        super().__init__(
+            SERVER, state=State.OPEN, max_size=LONG_FACTOR * message_bytes_max, logger=QUIET
+        )
         self._skipping = _SkippingReader(message_bytes_max)
         self.reader = self._skipping
         self.parser = self.parse()  # the first one has the reader from before

@@ -24,6 +24,7 @@ from sluicegate.doors.http.cors import Cors
 from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 from sluicegate.doors.http.site import other_site
 from sluicegate.doors.turns import Turns
+from sluicegate.doors.websocket.codec import QUIET
 from sluicegate.doors.websocket.protocol import WebSocketCounts, WebSocketProtocol
 from sluicegate.doors.websocket.session import OpenSession, Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
@@ -68,7 +69,9 @@ class WebSocketDoor:
         for name, value in request.headers:
             headers[name.decode("latin-1")] = value.decode("latin-1")
         handshake = ServerProtocol(
-            subprotocols=self._protocols or None, select_subprotocol=_select_subprotocol
+            subprotocols=self._protocols or None,
+            select_subprotocol=_select_subprotocol,
+            logger=QUIET,
         )
         answer = handshake.accept(Request(request.path, headers))
         sent = [

@@ -350,7 +350,9 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def _receive(self, frame: Frame | LongFrame) -> None:
         opcode = frame.opcode
-        if self._ending or opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+        # A message without an answer before our goodbye was not worked on: others may repeat it.
+        ends = self._ending or self._draining
+        if ends or opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if opcode is Opcode.BINARY:
             self.fail(CloseCode.UNSUPPORTED_DATA, "send text")

@@ -15,7 +15,7 @@ given, for a service that has the machine to itself:
     throttled        the share of time in which its cgroup's limit holds it back, over
                      `throttled_full`
     lag              how late the event loop is by its own doing, over `lag_us_full`
-    queue            how long answers wait for the store, over `queue_us_full`
+    queue            how long answers wait for a store that is well, over `queue_us_full`
     machine_cpu      the machine's CPU, whoever uses it
     machine_io, machine_memory   PSI: the share of time in which some task of the machine waited,
                      over `io_full` and `memory_full`

@@ -150,7 +150,7 @@ def error_of(response: ServerResponse, what: str) -> SluicegateError:
     problem = _object_in(response.body) or {}
     words = _text(problem, "detail") or _text(problem, "title") or f"it answers {status}"
     if status == 401:
-        return Unauthenticated(_text(problem, "remedy") or words)
+        return Unauthenticated(_text(problem, "remedy") or "send a valid token", words)
     if status == 403 and "grant" in problem:
         return Forbidden(_text(problem, "who"), _text(problem, "grant"))
     if status in (409, 412) and "what" in problem:

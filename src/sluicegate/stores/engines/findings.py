@@ -22,6 +22,7 @@ class Findings:
         self.total = total
         self.verified = self.unverified = self.damaged = self.missing = 0
         self._printed = 0
+        self._unreadable = (-1, "")  # the rows read before the last such place, and its error
 
     @property
     def rows(self) -> int:
@@ -40,6 +41,12 @@ class Findings:
             partition=repr(partition[:KEY_BYTES_SHOWN]),
             sort=repr(sort[:KEY_BYTES_SHOWN]),
         )
+
+    def found_unreadable(self, space: str, key: bytes, error: Exception) -> None:
+        """Count the rows behind a key as one damage, although several starts of a walk meet it."""
+        if self._unreadable != (self.rows, str(error)):
+            self.found_damage(space, key, f"behind it: {error}")
+            self._unreadable = (self.rows, str(error))
 
     def show_progress(self) -> None:
         """Print how far it is, if it is time to."""

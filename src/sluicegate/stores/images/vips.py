@@ -34,10 +34,12 @@ from sluicegate.kernels.image_fit import PERMILLE, ImageFit, cut_offset, fit_ima
 from sluicegate.kernels.perceptual_hash import COLUMNS, ROWS, difference_hash
 from sluicegate.stores.images.cut_png import complete_png
 from sluicegate.stores.images.formats import (
+    ANIMATED_AVIF,
     HEAD_BYTES,
     MEDIA_TYPES,
     SOURCE_FORMATS,
     ImageFormat,
+    frames_of_png,
     sniff_image,
 )
 
@@ -236,7 +238,13 @@ def _open(data: bytes | memoryview, limits: ImageLimits) -> _Source:
     if found is None:
         names = ", ".join(one.name for one in SOURCE_FORMATS)
         raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"its first bytes are none of {names}")
-    image = pyvips.Image.new_from_source(_source_of(data), "", access="sequential")
+    try:
+        image = pyvips.Image.new_from_source(_source_of(data), "", access="sequential")
+    except pyvips.Error:
+        if bytes(data[8:12]) != ANIMATED_AVIF:
+            raise
+        detail = "animated AVIF is not supported"
+        raise ImageFailure(ImageErrorKind.WRONG_TYPE, detail) from None
     loader = image.get("vips-loader").removesuffix("_source")
     if loader != found.loader:
         raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"begins as {found.name}, and is {loader}")
@@ -248,7 +256,8 @@ def _open(data: bytes | memoryview, limits: ImageLimits) -> _Source:
     profile = bool(image.get_typeof("icc-profile-data"))
     source = _Source(data, found, width, height, pages, image.hasalpha(), profile, orientation == 1)
     _check_source(source, limits)
-    return source
+    # Of an animated PNG libvips reads the first frame alone, so only that counts for the bounds.
+    return source._replace(pages=frames_of_png(data)) if found.name == "png" else source
 
 
 def _source_of(data: bytes | memoryview) -> Any:

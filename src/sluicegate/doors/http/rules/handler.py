@@ -41,7 +41,8 @@ from sluicegate.doors.http.site import hosts_of, other_site
 
 _OF_ADMIN: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
 _NO_NAME: Final = unauthorized(
-    "changes take a name: send Authorization: Bearer and a token, or a client certificate",
+    "changes take a name",
+    "send Authorization: Bearer and a token, or a client certificate",
     CHALLENGE,
 )
 _WAITS: Final = {RULES + one.path for one in OPERATIONS.values() if one.waits}

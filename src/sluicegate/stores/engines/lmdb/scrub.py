@@ -80,7 +80,7 @@ class _Walk:
                     return
                 start = self._before + b"\0"
             except (lmdb.Error, DataLoss) as error:
-                self._findings.found_damage(self._space(), self._before, f"behind it: {error}")
+                self._findings.found_unreadable(self._space(), self._before, error)
                 following = next((one for one in next_starts(self._before) if one > start), None)
                 if following is None:
                     return

@@ -35,7 +35,7 @@ def scrub_rocksdb(folder: str) -> None:
             rows.status()
             break
         except Exception as error:
-            findings.found_damage("?", key, f"behind it: {error}")
+            findings.found_unreadable("?", key, error)
             following = next((one for one in next_starts(key) if one > start), None)
             if following is None:
                 break
