@@ -120,6 +120,9 @@ class _Settings:
         self.user = user if user in {None, "auth"} else _object(user)
         self.exempt = frozenset(getattr(settings, "SLUICEGATE_EXEMPT", ()))
 
+    def is_exempt(self, request: HttpRequest) -> bool:
+        return request.path in self.exempt or request.path_info in self.exempt
+
 
 class LimitMiddleware:
     """Asks the guard of the settings before every view."""
@@ -140,7 +143,7 @@ class LimitMiddleware:
         """Judge a request."""
         if self._is_async:
             return self._acall(request)
-        if request.path in self._settings.exempt:
+        if self._settings.is_exempt(request):
             return self.get_response(request)  # type: ignore[no-any-return]
         try:
             judgement = self.guard.judge(self._arrival(request))
@@ -153,7 +156,7 @@ class LimitMiddleware:
         return add_missing(response, fields)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path in self._settings.exempt:
+        if self._settings.is_exempt(request):
             return await self.get_response(request)  # type: ignore[no-any-return]
         arrival = self._arrival(request)
         await arrival.load_user()

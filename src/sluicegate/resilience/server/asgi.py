@@ -4,9 +4,9 @@
 
 It is a plain ASGI callable, the outermost one. A request is given its deadline, waits for a slot,
 and runs with the context of `resilience/context.py`. A refusal is problem details with an overload
-mark where we are overloaded. Its endpoint is the name that `endpoint` gives a scope, or its path.
-WebSockets and lifespan pass unchanged, and so does what `bypass` names. A claim that cannot be
-understood is answered with 400.
+mark where we are overloaded. Its endpoint is the name that `endpoint` gives a scope, or its path
+below a mount or a root path. WebSockets and lifespan pass unchanged, and so does what `bypass`
+names. A claim that cannot be understood is answered with 400.
 
     slot        from admission to the last byte of the response; of a stream, to its first message
                 (`hold_streams`: its last)
@@ -28,7 +28,16 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.doors.asgi import App, Message, RawFields, Receive, Scope, Send, respond
+from sluicegate.doors.asgi import (
+    App,
+    Message,
+    RawFields,
+    Receive,
+    Scope,
+    Send,
+    path_in_app,
+    respond,
+)
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.stack import outcome_of
@@ -68,13 +77,13 @@ class ProtectedApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request when it is its turn; pass everything else."""
         protection = self.protection
-        if scope["type"] != "http" or scope["path"] in protection.bypass:
+        if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        endpoint = scope["path"]
-        if self._endpoint is not None:
+        endpoint = path_in_app(scope) if scope.get("root_path") else scope["path"]
+        if self._endpoint is not None and endpoint not in protection.bypass:
             endpoint = self._endpoint(scope)
-            if endpoint in protection.bypass:
-                return await self.app(scope, receive, send)
+        if endpoint in protection.bypass:
+            return await self.app(scope, receive, send)
         left, claimed = [], []
         for name, value in scope["headers"]:
             if name == DEADLINE_MS:

@@ -27,7 +27,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies
-from sluicegate.doors.wsgi import Environ, WsgiArrival, status_line
+from sluicegate.doors.wsgi import Environ, WsgiArrival, path_in_app, status_line
 from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import (
@@ -75,7 +75,7 @@ class ProtectedWsgiApp:
             self._counted_threads = True
             _warn_of_few_threads(protection, server_threads(environ))
         arrival = WsgiArrival(environ, _SOCKET_ONLY, None)
-        path = arrival.path
+        path = path_in_app(environ)
         if path in protection.bypass:
             return self.app(environ, start_response)
         endpoint = path
