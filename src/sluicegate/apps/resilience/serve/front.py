@@ -21,7 +21,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, final
 
-from sluicegate.apps.resilience.serve.request_stream import RequestStream
+from sluicegate.apps.resilience.serve.request_stream import (
+    BODY_STALL_S_MAX,
+    BodyStalledError,
+    RequestStream,
+)
 from sluicegate.apps.resilience.serve.response_buffer import HeldBytes, ResponseBuffer
 from sluicegate.apps.resilience.serve.upstream import Upstream, WorkerLostError
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Workers
@@ -38,7 +42,6 @@ from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import now_us
 
-BODY_STALL_S_MAX: Final = 30.0  # without a byte of a request's body; its slot must not wait longer
 _INCOMING: Final = "sluicegate.incoming"
 _CALLER: Final = "sluicegate.caller"
 _CONNECT_TRIES: Final = 3
@@ -125,6 +128,8 @@ class Front:
             if not incoming.gone or incoming.on_gone is not leave:
                 raise
             task.uncancel()
+        except BodyStalledError:  # before the request was queued
+            await _reply(_BODY_TOO_SLOW, send, scope["method"])
         finally:
             outgoing.close()
 
@@ -248,8 +253,7 @@ class _Exchange:
         chunked = all(name != b"content-length" for name, _ in self._scope["headers"])
         more = True
         while more:
-            async with asyncio.timeout(BODY_STALL_S_MAX):
-                message = await self._receive()
+            message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             data, more = message.get("body", b""), message.get("more_body", False)
@@ -330,4 +334,4 @@ async def _reply(reply: HttpReply, send: Send, method: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-__all__ = ["BODY_STALL_S_MAX", "Forwarder", "Front", "request_head", "with_slots"]
+__all__ = ["Forwarder", "Front", "request_head", "with_slots"]
