@@ -34,7 +34,7 @@ from sluicegate.apps.kv.quota_capture import CapturedBudget, open_capture
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.rollups import Rollups
-from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.settings import NO_QUOTA_RU, KvSettings
 from sluicegate.apps.kv.shield.hot_reads import HotReads
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.status import KvStatus
@@ -406,7 +406,9 @@ class KvApp(App[KvSettings]):
         now_us = self.clock.now_us()
         chain, hot = self.chain, self.hot
         quotas = self.callers.quotas_a_second()
-        others_ru = self.settings.quota_ru if self.settings.charges else 0
+        others_ru = self.settings.others_ru if self.settings.charges else 0
+        if others_ru >= NO_QUOTA_RU:
+            others_ru = 0
         if self.quotas.groups is not None:
             quotas, others_ru = {}, 0  # a group's quota is no caller's
         usage = {
