@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, final
@@ -30,7 +30,7 @@ from sluicegate.apps.resilience.serve.response_buffer import HeldBytes, Response
 from sluicegate.apps.resilience.serve.upstream import Upstream, WorkerLostError
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Workers
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.doors.asgi import Receive, Scope, Send
+from sluicegate.doors.asgi import Message, Receive, Scope, Send
 from sluicegate.doors.binding import Address
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS
 from sluicegate.doors.connection import PeerInfo
@@ -55,6 +55,8 @@ _OURS: Final = frozenset({
     CRITICALITY, DEADLINE_MS, FORWARDED.encode(), b"x-forwarded-for", b"x-forwarded-host",
     b"x-forwarded-port", b"x-forwarded-prefix", b"x-forwarded-proto", b"x-real-ip",
 })  # fmt: skip
+READY_PATHS: Final = frozenset({"/readyz", "/ready"})
+_LEAVING: Final = problem(503, "Service Unavailable", "leaving: this server ends soon", close=True)
 _BAD_GATEWAY: Final = problem(
     502, "Bad Gateway", "the worker process ended before it answered; the request was not repeated"
 )
@@ -87,6 +89,7 @@ class Front:
         self._proxies = proxies
         self._caller_header = caller_header
         self._held = HeldBytes()
+        self.leaving = False  # not ready, and each response closes its connection
         self.protected = protect(
             Forwarder(workers), settings, caller=lambda scope: scope.get(_CALLER)
         )
@@ -100,6 +103,11 @@ class Front:
         if mistake is not None:
             await _reply(mistake, send, scope["method"])
             return
+        if self.leaving:
+            if scope["path"] in READY_PATHS:
+                await _reply(_LEAVING, send, scope["method"])
+                return
+            send = _closing(send)
         incoming = RequestStream(scope, receive)
         scope[_INCOMING] = incoming
         try:
@@ -323,6 +331,18 @@ def _dropped(fields: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Return the fields that are for one connection only, those that Connection names too."""
     named = [value for name, value in fields if name == b"connection"]
     return _HOP_BY_HOP.union(one.strip().lower() for value in named for one in value.split(b","))
+
+
+def _closing(send: Send) -> Send:
+    """Return a `send` whose response closes its connection."""
+
+    def sent(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            fields = [one for one in message["headers"] if one[0] != b"connection"]
+            message = {**message, "headers": [*fields, (b"connection", b"close")]}
+        return send(message)
+
+    return sent
 
 
 async def _reply(reply: HttpReply, send: Send, method: str) -> None:
