@@ -116,6 +116,16 @@ class Resilience:
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
+        if isinstance(self.bypass, str):
+            raise BadValue("resilience.bypass", self.bypass, "give a tuple of paths")
+        for path, one in self.endpoints.items():
+            if not isinstance(one, EndpointSettings):
+                remedy = "give EndpointSettings(timeout_s=...)"
+                raise BadValue(f'resilience.endpoints."{path}"', one, remedy)
+        for caller, highest in self.callers.items():
+            if not isinstance(highest, Criticality):
+                remedy = "give a Criticality, as Criticality.CRITICAL"
+                raise BadValue(f"resilience.callers.{caller}", highest, remedy)
         if self.form not in FORMS:
             raise BadValue("resilience.form", self.form, 'give "facebook", or "" for the queue')
         check_switches("resilience.degrade", self.degrade)

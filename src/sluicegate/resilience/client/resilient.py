@@ -48,6 +48,10 @@ def resilient(
     repeated if it may have run. `on` adds exceptions that are failures, `ignore` those that are
     not.
     """
+    if client is not None and not isinstance(client, ResilientClient):
+        used = getattr(client, "__qualname__", client)
+        remedy = "write @resilient(), as @resilient(attempts=3), or give a Client first"
+        raise BadValue("resilient", used, remedy)
     if client is None:
         client = Client(timeout_s=timeout_s, attempt_timeout_s=attempt_timeout_s, attempts=attempts)
     elif not (timeout_s is attempt_timeout_s is attempts is None):
@@ -56,6 +60,8 @@ def resilient(
 
     def decorate(function: F) -> F:
         name = operation or getattr(function, "__qualname__", type(function).__qualname__)
+        if not callable(function):
+            raise BadValue("resilient", function, "decorate a function")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise BadValue("resilient", name, "decorate a function that returns a value")
 

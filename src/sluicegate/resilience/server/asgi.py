@@ -50,7 +50,7 @@ from sluicegate.resilience.context import (
 )
 from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.inbox import READ_BYTES, Bodies, Inbox, InFlight, body_bytes
-from sluicegate.resilience.server.protection import Protection, protection_of
+from sluicegate.resilience.server.protection import Protection, check_app, protection_of
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
@@ -202,6 +202,7 @@ def protect(
     `caller` names the authenticated caller of a scope. Without it all callers are strangers, and
     none may claim to be CRITICAL.
     """
+    check_app(app, "ASGI")
     protection = protection_of(settings, protection, threaded=False)
     return ProtectedApp(app, protection, caller, endpoint)
 

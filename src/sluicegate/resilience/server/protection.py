@@ -343,6 +343,11 @@ def protection_of(
     settings: Resilience | None, protection: Protection | None, *, threaded: bool
 ) -> Protection:
     """Return the protection given to a server, or a new one of these settings."""
+    if settings is not None and not isinstance(settings, Resilience):
+        remedy = "give Resilience(slots=...), or resilience_settings(TABLE)"
+        raise BadValue("protect.settings", settings, remedy)
+    if protection is not None and not isinstance(protection, Protection):
+        raise BadValue("protect.protection", protection, "give a Protection")
     if protection is None:
         return Protection(settings, threaded=threaded)
     if settings is not None:
@@ -351,6 +356,12 @@ def protection_of(
         remedy = f"make it with threaded={threaded} for this kind of server"
         raise BadValue("protect.protection.threaded", protection.threaded, remedy)
     return protection
+
+
+def check_app(app: object, kind: str) -> None:
+    """Refuse what cannot be called as an application of this kind."""
+    if not callable(app):
+        raise BadValue("protect.app", app, f"give an application, a callable of {kind}")
 
 
 def is_overload(decision: Decision) -> bool:

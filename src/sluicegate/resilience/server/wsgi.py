@@ -37,7 +37,7 @@ from sluicegate.resilience.context import (
     set_served,
 )
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.protection import Protection, protection_of
+from sluicegate.resilience.server.protection import Protection, check_app, protection_of
 from sluicegate.resilience.server.wsgi_threads import server_threads
 from sluicegate.resilience.settings import Resilience
 
@@ -121,6 +121,7 @@ def protect(
     `caller` names the authenticated caller of a request, as for ASGI; a protection that is given
     is made with `threaded=True`.
     """
+    check_app(app, "WSGI")
     protection = protection_of(settings, protection, threaded=True)
     return ProtectedWsgiApp(app, protection, caller, endpoint)
 
