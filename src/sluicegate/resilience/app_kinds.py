@@ -74,7 +74,7 @@ def _is_asgi(app: Any) -> bool:
 
 
 def _takes(app: Any, count: int) -> bool:
-    """Whether it can be called with so many arguments, as far as Python knows."""
+    """Whether it can be called with this number of arguments."""
     try:
         inspect.signature(app).bind(*range(count))
     except TypeError:
