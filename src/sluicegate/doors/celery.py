@@ -232,6 +232,7 @@ def limit(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Take `cost` from `rule` for `key` before each run; all may be functions of the arguments.
 
+    A function that returns None as the rule lets the task run and counts nothing.
     Without a key, all runs of the task share the limit. Each task counts by itself; those that give
     the same `scope` count together.
     """
@@ -241,8 +242,10 @@ def limit(
     book = getattr(limiter, "book", None) if refused == "retry" else None
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:
-        who = key(*args, **kwargs) if callable(key) else key
         said = rule(*args, **kwargs) if callable(rule) else rule
+        if said is None and callable(rule):
+            return None
+        who = key(*args, **kwargs) if callable(key) else key
         units = cost(*args, **kwargs) if callable(cost) else cost
         name = task.name if scope is None else scope
         if book is not None:

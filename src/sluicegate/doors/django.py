@@ -188,7 +188,8 @@ def ratelimit(
 ) -> Callable[[View], View]:
     """Limit a view, plain or async; `method_decorator` brings it to views that are classes.
 
-    `rule` and `cost` may be functions of the request. `key` is `ip`, `user`, `user_or_ip`,
+    `rule` and `cost` may be functions of the request; a rule that is None then lets the request
+    pass and counts nothing. `key` is `ip`, `user`, `user_or_ip`,
     `header:NAME`, or a function of the request; a request without that user or header counts by
     address. `method` names those that count; all do if it is empty. Each view counts by itself;
     those that give the same `scope` count together. Without `limiter`, the setting
@@ -217,9 +218,13 @@ def ratelimit(
                 prepared.append((endpoint, _Settings()))
             return prepared[0]
 
-        def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, Any, SupportsIndex]:
-            who = key(request) if callable(key) else _key_of(key, arrival)
+        def claim(
+            arrival: _DjangoArrival, request: HttpRequest
+        ) -> tuple[str, Any, SupportsIndex] | None:
             said = rule(request) if callable(rule) else rule
+            if said is None and callable(rule):
+                return None
+            who = key(request) if callable(key) else _key_of(key, arrival)
             return who, said, cost(request) if callable(cost) else cost
 
         if iscoroutinefunction(view):
@@ -232,7 +237,10 @@ def ratelimit(
                 arrival = _DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
-                judgement = await ajudge_claim(endpoint, where, *claim(arrival, request))
+                claimed = claim(arrival, request)
+                if claimed is None:
+                    return await view(request, *args, **kwargs)
+                judgement = await ajudge_claim(endpoint, where, *claimed)
                 fields = title_case(have.fields.of(judgement))
                 if not judgement.decision.allowed:
                     return refusal_response(judgement, fields)
@@ -246,7 +254,10 @@ def ratelimit(
                 return view(request, *args, **kwargs)
             endpoint, have = settings_now()
             arrival = _DjangoArrival(request, have.proxies, have.user)
-            judgement = judge_claim(endpoint, where, *claim(arrival, request))
+            claimed = claim(arrival, request)
+            if claimed is None:
+                return view(request, *args, **kwargs)
+            judgement = judge_claim(endpoint, where, *claimed)
             fields = title_case(have.fields.of(judgement))
             if not judgement.decision.allowed:
                 return refusal_response(judgement, fields)
