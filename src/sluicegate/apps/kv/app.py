@@ -49,6 +49,7 @@ from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.apps.kv.weights import read_weights_file
+from sluicegate.command_line.text import limit_words
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import Engine
@@ -329,7 +330,8 @@ class KvApp(App[KvSettings]):
         settings = self.settings
         policy = "" if settings.policy == "layers" else f", policy {settings.policy}"
         shared = f", quotas in {settings.store.partition(':')[0]}" if settings.store else ""
-        return f"values in {self.engine.name}{shared}{policy}"
+        limit = limit_words(*self.chain.limit_of(""))
+        return f"values in {self.engine.name}{shared}{policy}, limit {limit}"
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
