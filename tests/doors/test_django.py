@@ -117,7 +117,7 @@ def test_proxies_exemptions_and_header_styles_come_from_the_settings() -> None:
             assert got.status_code == status
             assert got.headers["X-RateLimit-Limit"] == "1"
         assert [Client().get("/apage").status_code for _ in range(2)] == [200, 200]
-        below = {"SCRIPT_NAME": "/shop"}
+        below: Any = {"SCRIPT_NAME": "/shop"}
         assert [Client().get("/apage", **below).status_code for _ in range(2)] == [200, 200]
 
 

@@ -27,12 +27,18 @@ def part_of(field: str, value: float, least: float, most: float) -> None:
         raise BadValue(field, value, f"give a number from {least:g} to {most:g}")
 
 
-def micros_of(field: str, seconds: float) -> int:
+def micros_of(field: str, seconds: object) -> int:
     """Return seconds in microseconds."""
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not math.isfinite(seconds):
         raise BadValue(field, seconds, "give a number of seconds, as 0.5")
     return int(seconds * 1e6)
+
+
+def check_type(field: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+    """Refuse a value of another type."""
+    if not isinstance(value, kind):
+        raise BadValue(field, value, remedy)
 
 
 def one_of(field: str, value: str, choices: Collection[str]) -> None:

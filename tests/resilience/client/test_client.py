@@ -24,6 +24,8 @@ from sluicegate.resilience.server.wsgi import protect as wsgi_protect
 from sluicegate.testing import HandClock, SeededChance
 from tests.resilience.client.server import FAILING, OK, serving
 
+misused: Any = protect
+NO_APP: Any = None
 HOSTS = ["127.0.0.1:1", "127.0.0.1:2"]
 
 
@@ -137,7 +139,7 @@ def test_decorator_without_brackets_raises_with_the_fix() -> None:
     def stock() -> int:
         return 1
 
-    with pytest.raises(BadValue, match=r"stock' cannot be used; write @resilient\(\)"):
+    with pytest.raises(BadValue, match=r"stock at .* cannot be used; write @resilient\(\)"):
         resilient(stock)  # type: ignore[arg-type]
     with pytest.raises(BadValue, match="decorate a function"):
         resilient()(None)  # type: ignore[type-var]
@@ -218,12 +220,12 @@ def test_protect_takes_asgi_by_its_three_arguments() -> None:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: protect(None), "protect.app: None cannot be used; give an application"),
-        (lambda: asgi_protect(None), "a callable of ASGI"),
-        (lambda: wsgi_protect(None), "a callable of WSGI"),
-        (lambda: protect(lambda scope: scope), "ASGI takes \\(scope, receive, send\\)"),
-        (lambda: protect(Starlette(), {"slots": 4}), "give Resilience\\(slots=...\\)"),
-        (lambda: protect(Starlette(), protection=Resilience()), "give a Protection"),
+        (lambda: misused(None), "protect.app: None cannot be used; give an application"),
+        (lambda: asgi_protect(NO_APP), "a callable of ASGI"),
+        (lambda: wsgi_protect(NO_APP), "a callable of WSGI"),
+        (lambda: misused(lambda scope: scope), "ASGI takes \\(scope, receive, send\\)"),
+        (lambda: misused(Starlette(), {"slots": 4}), "give Resilience\\(slots=...\\)"),
+        (lambda: misused(Starlette(), protection=Resilience()), "give a Protection"),
     ],
 )
 def test_bad_argument_of_protect_is_named_with_its_fix(use: Any, message: str) -> None:

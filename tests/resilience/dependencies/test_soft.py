@@ -135,7 +135,7 @@ def generator() -> Any:
         lambda: soft(default=list)(generator),
         lambda: soft(timeout_s=-1),
         lambda: soft(timeout_s="1"),  # type: ignore[arg-type]
-        lambda: soft()(None),  # type: ignore[arg-type]
+        lambda: soft()(None),  # type: ignore[call-overload]
     ],
 )
 def test_bad_argument_of_soft_is_refused(use: Any) -> None:

@@ -30,6 +30,7 @@ from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies.admission.degradation import Degradation, OverloadLevel
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate, GatePermit, GateSettings, GateStats
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.policies.settings import check_type
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.loop_lag import LoopLag
@@ -343,11 +344,11 @@ def protection_of(
     settings: Resilience | None, protection: Protection | None, *, threaded: bool
 ) -> Protection:
     """Return the protection given to a server, or a new one of these settings."""
-    if settings is not None and not isinstance(settings, Resilience):
+    if settings is not None:
         remedy = "give Resilience(slots=...), or resilience_settings(TABLE)"
-        raise BadValue("protect.settings", settings, remedy)
-    if protection is not None and not isinstance(protection, Protection):
-        raise BadValue("protect.protection", protection, "give a Protection")
+        check_type("protect.settings", settings, Resilience, remedy)
+    if protection is not None:
+        check_type("protect.protection", protection, Protection, "give a Protection")
     if protection is None:
         return Protection(settings, threaded=threaded)
     if settings is not None:
