@@ -1,6 +1,6 @@
 """Embedded engines: what grouping commits brings, and what our layer costs over bare LMDB.
 
-    python benchmarks/engines.py
+    python -m benchmarks.engines
 
 Each line is a ratio within one round; the median of several rounds is told. The synced writes are
 of 100 bytes: one after the other, and by 100 tasks that share commits. Reads and ranges of 100 rows

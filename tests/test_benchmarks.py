@@ -143,3 +143,9 @@ def test_benchmark_runs_at_tiny_size(name: str) -> None:
         os.killpg(run.pid, signal.SIGKILL)
         _, errors = run.communicate()
     assert "Traceback" not in errors, errors[-2_000:]
+
+
+def test_benchmarks_name_the_command_that_works() -> None:
+    """As a file a benchmark does not find the package of the others."""
+    texts = [path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")]
+    assert [text for text in texts if "python benchmarks/" in text] == []

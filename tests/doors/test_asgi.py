@@ -10,7 +10,7 @@ import pytest
 from sluicegate import Claim, Limiter, Refused
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Judgement
-from sluicegate.doors.asgi import App, LimitMiddleware, Message, Receive, Scope, Send
+from sluicegate.doors.asgi import App, LimitMiddleware, Message, Receive, Scope, Send, path_in_app
 from sluicegate.doors.proxies import Proxies
 from sluicegate.testing import HandClock
 from tests.doors.bare import ask, http_scope, ws_scope
@@ -164,6 +164,28 @@ def test_what_no_rule_is_about_passes_with_the_very_send_of_the_server() -> None
         assert sends == [send, send, send]
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "found"),
+    [
+        ("/api/health", "/api", "/health"),
+        ("/api/health", "/api/", "/health"),
+        ("/api", "/api", "/"),
+        ("/health", "/api", "/health"),  # the server has cut it off
+        ("/apiary", "/api", "/apiary"),
+        ("/health", "", "/health"),
+    ],
+)
+def test_exempt_path_may_be_below_a_root_path(path: str, root: str, found: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    scope = http_scope(path, root_path=root)
+    for exempt in (found, path):
+        answer = asyncio.run(ask(LimitMiddleware(app, Broken(), exempt=[exempt]), scope))
+        assert answer.sent[0]["status"] == 200
+    assert path_in_app(scope) == found
 
 
 def test_lifespan_is_left_alone() -> None:

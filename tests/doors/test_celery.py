@@ -20,7 +20,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
-from sluicegate.doors.celery import Refusing, limit, limited
+from sluicegate.doors.celery import Refusing, limit, limited, spacing_us
 from sluicegate.testing import HandClock
 from tests.doors.guards import Broken, ByAddress
 
@@ -143,21 +143,53 @@ def test_booked_task_waits_in_hops_and_then_runs() -> None:
 
     task = Task()
     with pytest.raises(Retry):
-        refusing.enter_booked(task, "mail:ann", book)
+        refusing.enter_booked(task, "mail:ann", book, lambda: 1)
     assert task.sent["countdown"] == 900
     later = Task(task.sent["headers"])
     later.app.now = lambda: datetime.fromtimestamp(1e9 + 900, UTC)
     with pytest.raises(Retry):
-        refusing.enter_booked(later, "mail:ann", book)
+        refusing.enter_booked(later, "mail:ann", book, lambda: 1)
     assert later.sent["countdown"] == pytest.approx(100)
     due = Task(later.sent["headers"])
     due.app.now = lambda: datetime.fromtimestamp(1e9 + 1_000, UTC)
-    assert refusing.enter_booked(due, "mail:ann", book)
+    assert refusing.enter_booked(due, "mail:ann", book, lambda: 1)
     assert booked == [1]
     due.request.retries = 1  # the task's own retry is new work
     with pytest.raises(Retry):
-        refusing.enter_booked(due, "mail:ann", book)
+        refusing.enter_booked(due, "mail:ann", book, lambda: 1)
     assert booked == [1, 1]
+
+
+def test_overdue_tasks_book_again_and_keep_the_rate() -> None:
+    """Twenty tasks at 1/s, and the worker stops from the third second to the tenth."""
+    clock = HandClock()
+    limiter = Limiter("1/second burst 1", clock=clock)
+    refusing = Refusing("retry", None, 900, 0)
+    ran_us: list[int] = []
+    waiting: list[tuple[int, dict[str, Any]]] = [(0, {}) for _ in range(20)]
+    for now_us in range(0, 60_000_000, 250_000):
+        clock.advance(us=250_000)
+        if 2_000_000 < now_us < 10_000_000:
+            continue
+        due = [one for one in waiting if one[0] <= now_us]
+        waiting = [one for one in waiting if one[0] > now_us]
+        for _, headers in due:
+            task = Task(headers)
+            task.app.now = lambda: datetime.fromtimestamp(1e9 + now_us / 1e6, UTC)  # noqa: B023 - used at once
+            try:
+                assert refusing.enter_booked(
+                    task,
+                    "all",
+                    lambda: limiter.book("all"),
+                    lambda: spacing_us(limiter.limits_of(), 1),
+                )
+                ran_us.append(now_us)
+            except Retry:
+                wait_us = round(task.sent["countdown"] * 1e6)
+                waiting.append((now_us + wait_us, task.sent["headers"]))
+    assert len(ran_us) == 20
+    together = [sum(at <= other < at + 1_000_000 for other in ran_us) for at in ran_us]
+    assert max(together) <= 2
 
 
 def test_what_no_wait_will_turn_fails_at_once() -> None:

@@ -117,6 +117,8 @@ def test_proxies_exemptions_and_header_styles_come_from_the_settings() -> None:
             assert got.status_code == status
             assert got.headers["X-RateLimit-Limit"] == "1"
         assert [Client().get("/apage").status_code for _ in range(2)] == [200, 200]
+        below: Any = {"SCRIPT_NAME": "/shop"}
+        assert [Client().get("/apage", **below).status_code for _ in range(2)] == [200, 200]
 
 
 def test_a_guard_without_an_answer_is_a_503_and_a_bug_is_a_bug() -> None:

@@ -1,4 +1,7 @@
-"""The same two plans in every framework: `free` has one request a minute, `paid` has three."""
+"""The same two plans in every framework: `free` has one request a minute, `paid` has three.
+
+Callers of no plan pass, and nothing is counted.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,23 @@ from tests.doors.test_aiohttp import serving
 from tests.doors.test_interceptors import passes, threaded, unary_of
 
 PLANS = {"free": "1/minute", "paid": "3/minute"}
-CALLERS = ("free", "paid", "free", "paid", "paid", "paid")
-SERVED = [True, True, False, True, True, False]
+CALLERS = ("free", "paid", "free", "paid", "paid", "paid", "none", "none")
+SERVED = [True, True, False, True, True, False, True, True]
 
 
 def limiter() -> Limiter:
-    return Limiter(rules=PLANS, clock=HandClock())
+    return Limiter("1/hour", rules=PLANS, clock=HandClock())
+
+
+def named(plan: str) -> str | None:
+    return None if plan == "none" else plan
 
 
 def guard() -> LimiterGuard:
-    def plan(arrival: Arrival) -> str:
-        return arrival.header("plan")
+    def plan(arrival: Arrival) -> str | None:
+        return named(arrival.header("plan"))
 
-    return LimiterGuard(limiter(), rule=plan, key=plan)
+    return LimiterGuard(limiter(), rule=plan, key=lambda arrival: arrival.header("plan"))
 
 
 def served(get: Callable[[str], int]) -> list[bool]:
@@ -63,8 +70,8 @@ def asgi_served(app: Any) -> list[bool]:
 def test_rule_of_fastapi_may_be_a_dependency() -> None:
     app = FastAPI()
 
-    async def plan(plan: Annotated[str, Header()]) -> str:
-        return plan
+    async def plan(plan: Annotated[str, Header()]) -> str | None:
+        return named(plan)
 
     @app.get("/", dependencies=[Depends(limit_endpoint(limiter(), plan, key=plan))])
     async def page() -> str:
@@ -78,7 +85,7 @@ def test_rule_of_flask_may_be_a_function() -> None:
     limits = SluicegateLimits(app, limiter=limiter())
 
     @app.get("/")
-    @limits.limit(lambda: request.headers["plan"], key=lambda: request.headers["plan"])
+    @limits.limit(lambda: named(request.headers["plan"]), key=lambda: request.headers["plan"])
     def page() -> str:
         return "page"
 
@@ -96,7 +103,7 @@ def test_rule_of_django_may_be_a_function(is_async: bool) -> None:
     def plan(request: HttpRequest) -> str:
         return str(request.headers["plan"])
 
-    around = ratelimit(plan, key=plan, limiter=limiter())
+    around = ratelimit(lambda request: named(plan(request)), key=plan, limiter=limiter())
 
     def page(request: HttpRequest) -> HttpResponse:
         return HttpResponse("page")
@@ -147,7 +154,7 @@ def test_rule_of_celery_may_be_a_function() -> None:
     app = Celery("t", broker="memory://", backend="cache+memory://", set_as_current=False)
 
     @app.task(shared=False)
-    @limit_task(limiter(), lambda plan: plan, key=lambda plan: plan)
+    @limit_task(limiter(), named, key=lambda plan: plan)
     def work(plan: str) -> None: ...
 
     assert [work.apply((plan,), throw=False).state == "SUCCESS" for plan in CALLERS] == SERVED
@@ -172,3 +179,17 @@ def test_limiter_guard_without_rule_admits() -> None:
 def test_limiter_guard_with_unknown_rule_is_refused_at_once() -> None:
     with pytest.raises(BadValue, match="nosuch"):
         LimiterGuard(limiter(), rule="nosuch")
+
+
+def test_unknown_plan_names_the_plans_that_there_are() -> None:
+    app = FastAPI()
+
+    async def plan() -> str:
+        return "gold"
+
+    @app.get("/", dependencies=[Depends(limit_endpoint(limiter(), plan, key="all"))])
+    async def page() -> str:
+        return "page"
+
+    with pytest.raises(BadValue, match="no rule has this name \\(there are: 'free', 'paid'\\)"):
+        asgi_served(app)

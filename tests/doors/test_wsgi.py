@@ -186,6 +186,8 @@ def test_a_guard_that_fails() -> None:
 
 def test_what_is_exempt_is_not_judged() -> None:
     assert Got(limited(hello, Broken(), exempt=["/health"]), "/health").status == 200
+    below = Got(limited(hello, Broken(), exempt=["/health"]), "/health", SCRIPT_NAME="/shop")
+    assert below.status == 200
     by_function = limited(hello, Broken(), exempt=lambda environ: "HTTP_X_PROBE" in environ)
     assert Got(by_function, HTTP_X_PROBE="1").status == 200
     assert Got(by_function).status == 503

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -26,6 +27,7 @@ from tests.apps.images.process import ImagesProcess, origin_in_thread, path
 from tests.apps.kv.process import KvProcess
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 from tests.apps.pubsub.process import PubSubProcess
+from tests.apps.resilience.serve.service import ROOT, SHOP
 from tests.apps.server_process import ServerProcess
 from tests.engines.child import PATIENCE_S
 from tests.engines.envoy import GET, envoy_binary
@@ -124,6 +126,27 @@ def picture_of(stack: ExitStack, port: int) -> Call:
     return over_http("GET", path(origin.url("/a.png")))(stack, port)
 
 
+class ServeProcess(ServerProcess):
+    """`sluicegate resilience serve` with the shop of its tests."""
+
+    app = "resilience"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "serve", SHOP, "--leave-s", f"{LEAVE_S:g}"]
+
+    @property
+    def ready_line(self) -> str:
+        found = re.search(r"^http://.* workers x .*$", self.log.read_text(), re.MULTILINE)
+        return found[0] if found else ""
+
+
+def shops(stack: ExitStack, folder: Path) -> Callable[[Path, int], ServerProcess]:
+    patch = stack.enter_context(pytest.MonkeyPatch.context())
+    patch.setenv("SHOP_FOLDER", str(folder))
+    patch.chdir(ROOT)
+    return lambda own, port: ServeProcess(own, port=port)
+
+
 CHECK_BODY = {"user_id": "ann", "resource_path": "/free"}
 CASES = [
     Case("limiter-http", "http", limiters, over_http("POST", "/v1/check", CHECK_BODY)),
@@ -135,6 +158,7 @@ CASES = [
     Case("kv-grpc", "grpc", dispatchers, over_grpc(get)),
     Case("pubsub", "http", nodes, over_http("POST", "/v1/channels/c/messages", {"data": 1})),
     Case("images", "http", image_servers, picture_of),
+    Case("resilience-serve", "http", shops, over_http("GET", "/work")),
     Case("console", "http", consoles, over_http("GET", "/")),
 ]
 PROXIES: dict[str, type[HaproxyPair | EnvoyPair]] = {"haproxy": HaproxyPair, "envoy": EnvoyPair}

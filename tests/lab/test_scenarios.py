@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ SCENARIOS = list(TABLE.values())
 # The quick ones: those of one station. Others are tried scaled down in tests/lab/scenarios.
 STATIONS = [one for one in SCENARIOS if "queue" in one.candidates and "queue" not in one.must_fail]
 SECOND = 1_000_000
+GUIDE = Path(__file__).parents[2] / "docs/guides/lab.md"
 
 
 def met(scenario: AnyScenario, candidate: str, of: Iterable[int] = range(1)) -> bool:
@@ -32,6 +35,12 @@ def lightest(scenario: AnyScenario) -> AnyScenario:
     return replace(
         scenario, rigs={case: rig}, goals=tuple(replace(goal, cases=()) for goal in goals)
     )
+
+
+def test_guide_names_scenarios_and_candidates_that_there_are() -> None:
+    rows = re.findall(r"(?m)^\| (\d+) \| `([\w-]+)` \|.*\| ([^|]*) \|$", GUIDE.read_text())
+    named = {name: (int(number), {*re.findall(r"`([\w-]+)`", last)}) for number, name, last in rows}
+    assert named == {one.name: (one.number, {*one.must_fail}) for one in SCENARIOS}
 
 
 @pytest.mark.parametrize("scenario", STATIONS, ids=lambda scenario: scenario.name)

@@ -12,6 +12,7 @@ import pytest
 
 from sluicegate import BadValue, Claim, Limiter
 from sluicegate.limits.glass.sources import open_source
+from tests.engines.child import until
 from tests.engines.redis import RedisServer
 
 RULES = {"login": "2/hour", "search": "2/hour"}
@@ -124,6 +125,55 @@ def test_override_reaches_other_processes(place: str) -> None:
         other.stdin.flush()
         assert other.stdout.readline() == "3/hour\n"
         assert time.monotonic() - began_s < 30, "a second, on a machine that is not busy"
+
+
+def test_second_override_of_a_key_replaces_the_first(place: str) -> None:
+    with Limiter(rules=RULES, glass=place, prefix="second") as limiter:
+        limiter.override("ann", "5/hour", rule="login", ttl_s=3_600, by="ops", why="a launch")
+        other = limiter.override("ann", "4/hour", rule="search", ttl_s=60)
+        one = limiter.override("ann", "3/hour", rule="login", ttl_s=60, by="eve", why="too much")
+        assert limiter.overrides() == [other, one]
+        assert served(limiter, "ann") == 3
+
+    async def audit() -> list[object]:
+        source = open_source(place, prefix="second")
+        try:
+            return list(await source.audit())
+        finally:
+            await source.close()
+
+    lines = [(one.what, one.by, one.opening.rate) for one in asyncio.run(audit())]  # type: ignore[attr-defined]
+    assert lines[2:] == [("mend", "eve", "5/hour"), ("break", "eve", "3/hour")]
+
+
+def test_glass_of_true_is_the_store_of_the_limiter(redis_server: RedisServer) -> None:
+    with (
+        Limiter("2/hour", store_url=redis_server.url, glass=True, prefix="store") as limiter,
+        Limiter("2/hour", glass=redis_server.url, prefix="store") as other,
+    ):
+        one = limiter.override("ann", "5/hour", ttl_s=60)
+        other.take("start following")
+        until(lambda: other.overrides() == [one], "it is followed elsewhere")
+    with pytest.raises(BadValue, match="memory"):
+        Limiter("2/hour", glass=True)
+    with (
+        Limiter("2/hour", store_url=redis_server.url) as limiter,
+        pytest.raises(BadValue, match="glass=True"),
+    ):
+        limiter.override("ann", "5/hour", ttl_s=60)
+
+
+def test_override_is_logged_in_its_own_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Limiter(rules=RULES, glass=f"file:{tmp_path / 'glass.json'}") as limiter:
+        one = limiter.override("ann", "5/hour", rule="login", ttl_s=60, by="ops", why="a launch")
+        limiter.end_override(one.id, by="ops")
+    begun, ended = (record.message for record in caplog.records if one.id in record.message)
+    assert begun.startswith(
+        f"override: {one.id} holds key 'ann' to '5/hour' under rule 'login' until"
+    )
+    assert ended.startswith(f"override ended: {one.id} no longer holds key 'ann' to '5/hour'")
 
 
 def test_override_of_wrong_values_is_refused(tmp_path: Path) -> None:

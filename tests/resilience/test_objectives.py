@@ -106,7 +106,8 @@ def test_an_application_is_counted_when_its_answer_begins() -> None:
         """Take it."""
 
     async def ask(query: bytes) -> None:
-        scope = {"type": "http", "method": "GET", "path": "/page", "query_string": query}
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "query_string": query}
+        scope |= {"path": "/api/page", "root_path": "/api"}
         await measure(app, found)(scope, None, nothing)
 
     asyncio.run(ask(b""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,17 @@ def test_service_has_ten_settings_of_its_protection() -> None:
     others = {"client", "dependencies", "faults", "plan", "objectives", "rulebook"}
     own = {one.name for one in fields(Resilience)} - others
     assert len(own) <= 10, own
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"bypass": "/healthz"}, "resilience.bypass"),
+        ({"endpoints": {"/report": 2.0}}, "resilience.endpoints"),
+        ({"callers": {"shop": "critical"}}, "resilience.callers.shop"),
+        ({"slots": "4"}, "resilience.slots"),
+    ],
+)
+def test_setting_of_wrong_type_in_python_is_named(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadValue, match=f"^{field}"):
+        Resilience(**settings)

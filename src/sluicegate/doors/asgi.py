@@ -92,10 +92,11 @@ class LimitMiddleware:
     """Asks `guard` before `app`.
 
     `trust_proxies`: how many proxies of yours are in front, or a `Proxies`. `headers`: ietf,
-    legacy, both or none. `user` names the authenticated user of a scope. `exempt`: paths, or a
-    function of the scope, that are not judged. `on_refused(scope, judgement)` makes an application
-    that answers a refused request in place of the problem details; it gains the same headers. With
-    `mark_upstream` the application sees which requests nobody could count (`doors.marks`).
+    legacy, both or none. `user` names the authenticated user of a scope. `exempt`: paths, whole
+    or below a mount, or a function of the scope, that are not judged. `on_refused(scope,
+    judgement)` makes an application that answers a refused request in place of the problem details;
+    it gains the same headers. With `mark_upstream` the application sees which requests were not
+    counted (`doors.marks`).
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class LimitMiddleware:
         """Judge a request or a handshake; pass everything else."""
         if scope["type"] not in _JUDGED_TYPES:
             return await self.app(scope, receive, send)
-        if scope["path"] in self._exempt or (self._exempts is not None and self._exempts(scope)):
+        if self._is_exempt(scope):
             return await self.app(self._scope_for_app(scope, None), receive, send)
         try:
             judgement = await self.guard.ajudge(AsgiArrival(scope, self._proxies, self._user))
@@ -138,6 +139,12 @@ class LimitMiddleware:
             raw = self._fields.raw(judgement)
             return await self.app(scope, receive, with_fields(send, raw) if raw else send)
         return await self._refuse(judgement, scope, receive, send)
+
+    def _is_exempt(self, scope: Scope) -> bool:
+        paths = self._exempt
+        if paths and (scope["path"] in paths or path_in_app(scope) in paths):
+            return True
+        return self._exempts is not None and self._exempts(scope)
 
     def _scope_for_app(self, scope: Scope, judgement: Judgement | None) -> Scope:
         """Return the scope for the application, marked where that is wanted."""
@@ -159,6 +166,18 @@ class LimitMiddleware:
             await respond(judgement, raw, send, _EXTENSION.removesuffix(".response"), head=False)
         else:
             await send({"type": "websocket.close", "code": CLOSE_CODE, "reason": ""})
+
+
+def path_in_app(scope: Scope) -> str:
+    """Return the path below the one that a server or a mount puts before the application.
+
+    `path` begins with `root_path`, except from servers that cut it off themselves.
+    """
+    path: str = scope["path"]
+    root = (scope.get("root_path") or "").rstrip("/")
+    if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
+        return path[len(root) :] or "/"
+    return path
 
 
 _JUDGED_TYPES: Final = frozenset({"http", "websocket"})

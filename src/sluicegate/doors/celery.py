@@ -5,10 +5,12 @@
     def send_mail(address): ...
 
 The worker asks the limit when a task begins. A task beyond a rate books the next free instant,
-leaves the worker, and runs at that instant without asking again: one wait, at any backlog. Rules
-with a window, and guards, have no such instant. Their tasks retry after the rejection's delay plus
-a share that differs by task, so that they do not return at the same time. A task never fails for
-waiting unless `retries_max` is set.
+leaves the worker, and runs at that instant without asking again: one wait, at any backlog. A task
+that starts later than its instant, by more than a second and than the spacing of the limit, books
+again: after a stop of the worker the overdue tasks would start together. Rules with a window, and
+guards, have no such instant. Their tasks retry after the rejection's delay plus a share that
+differs by task, so that they do not return at the same time. A task never fails for waiting unless
+`retries_max` is set.
 
 `refused="fail"` fails the task with `Refused` instead, and `refused="drop"` ignores it with a line
 in the log. A key or a cost may be a function of the task's arguments.
@@ -19,14 +21,16 @@ A wait does not count as one of the task's own retries. `task.apply()` cannot wa
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import index
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
 from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.contracts.rule import Limit
 from sluicegate.doors.endpoint_limit import EndpointLimiter, check_rule, judge_claim, scoped_key
 from sluicegate.doors.headers import unavailable
 
@@ -44,6 +48,7 @@ TASK: Final = "TASK"
 # A worker holds waiting tasks in memory, and Redis delivers one again that is older than an hour.
 WAIT_S_MAX: Final = 900.0
 SPREAD: Final = 0.25
+LATE_US: Final = 1_000_000  # no reason to book again: timers of a busy worker are late
 _MARK: Final = "sluicegate-waits"
 _ACTIONS: Final = ("retry", "fail", "drop")
 
@@ -120,14 +125,21 @@ class Refusing:
         wait_s = self.wait_s(decision.retry_after_us / 1e6, task.request.id or "")
         raise self._wait(task, refusal, wait_s, _due_us(task))
 
-    def enter_booked(self, task: Any, claim: str, book: Callable[[], Decision | None]) -> bool:
+    def enter_booked(
+        self,
+        task: Any,
+        claim: str,
+        book: Callable[[], Decision | None],
+        spacing_us: Callable[[], int],
+    ) -> bool:
         """Return whether the task has booked its instant and this has come; else wait for it.
 
-        False: the rule cannot be booked.
+        False: the rule cannot be booked. `spacing_us` returns the time between two such tasks.
         """
         due_us = _due_us(task)
         due = due_us.get(claim)
-        if due is None:
+        late_us = 0 if due is None else _now_us(task) - due
+        if due is None or (late_us > LATE_US and late_us > spacing_us()):
             decision = book()
             if decision is None:
                 return False
@@ -165,6 +177,11 @@ def _now_us(task: Any) -> int:
     """Return the instant by the clock that Celery starts delayed tasks by."""
     now_s: float = task.app.now().timestamp()
     return round(now_s * 1e6)
+
+
+def spacing_us(limits: Sequence[Limit], units: SupportsIndex) -> int:
+    """Return the time between two tasks of this cost at the rate of the slowest limit."""
+    return max((index(units) * one.period_us // one.count for one in limits), default=0)
 
 
 def _mark(task: Any) -> dict[str, Any]:
@@ -215,6 +232,7 @@ def limit(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Take `cost` from `rule` for `key` before each run; all may be functions of the arguments.
 
+    A function that returns None as the rule lets the task run and counts nothing.
     Without a key, all runs of the task share the limit. Each task counts by itself; those that give
     the same `scope` count together.
     """
@@ -224,14 +242,21 @@ def limit(
     book = getattr(limiter, "book", None) if refused == "retry" else None
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:
-        who = key(*args, **kwargs) if callable(key) else key
         said = rule(*args, **kwargs) if callable(rule) else rule
+        if said is None and callable(rule):
+            return None
+        who = key(*args, **kwargs) if callable(key) else key
         units = cost(*args, **kwargs) if callable(cost) else cost
         name = task.name if scope is None else scope
         if book is not None:
             whole = scoped_key(name, who)
             try:
-                if refusing.enter_booked(task, f"{whole} {said}", lambda: book(whole, units, said)):
+                if refusing.enter_booked(
+                    task,
+                    f"{whole} {said}",
+                    lambda: book(whole, units, said),
+                    lambda: spacing_us(limiter.limits_of(said), units),
+                ):
                     return None
             except Unavailable:
                 return unavailable()

@@ -120,6 +120,9 @@ class _Settings:
         self.user = user if user in {None, "auth"} else _object(user)
         self.exempt = frozenset(getattr(settings, "SLUICEGATE_EXEMPT", ()))
 
+    def is_exempt(self, request: HttpRequest) -> bool:
+        return request.path in self.exempt or request.path_info in self.exempt
+
 
 class LimitMiddleware:
     """Asks the guard of the settings before every view."""
@@ -140,7 +143,7 @@ class LimitMiddleware:
         """Judge a request."""
         if self._is_async:
             return self._acall(request)
-        if request.path in self._settings.exempt:
+        if self._settings.is_exempt(request):
             return self.get_response(request)  # type: ignore[no-any-return]
         try:
             judgement = self.guard.judge(self._arrival(request))
@@ -153,7 +156,7 @@ class LimitMiddleware:
         return add_missing(response, fields)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path in self._settings.exempt:
+        if self._settings.is_exempt(request):
             return await self.get_response(request)  # type: ignore[no-any-return]
         arrival = self._arrival(request)
         await arrival.load_user()
@@ -185,7 +188,8 @@ def ratelimit(
 ) -> Callable[[View], View]:
     """Limit a view, plain or async; `method_decorator` brings it to views that are classes.
 
-    `rule` and `cost` may be functions of the request. `key` is `ip`, `user`, `user_or_ip`,
+    `rule` and `cost` may be functions of the request; a rule that is None then lets the request
+    pass and counts nothing. `key` is `ip`, `user`, `user_or_ip`,
     `header:NAME`, or a function of the request; a request without that user or header counts by
     address. `method` names those that count; all do if it is empty. Each view counts by itself;
     those that give the same `scope` count together. Without `limiter`, the setting
@@ -214,9 +218,13 @@ def ratelimit(
                 prepared.append((endpoint, _Settings()))
             return prepared[0]
 
-        def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, Any, SupportsIndex]:
-            who = key(request) if callable(key) else _key_of(key, arrival)
+        def claim(
+            arrival: _DjangoArrival, request: HttpRequest
+        ) -> tuple[str, Any, SupportsIndex] | None:
             said = rule(request) if callable(rule) else rule
+            if said is None and callable(rule):
+                return None
+            who = key(request) if callable(key) else _key_of(key, arrival)
             return who, said, cost(request) if callable(cost) else cost
 
         if iscoroutinefunction(view):
@@ -229,7 +237,10 @@ def ratelimit(
                 arrival = _DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
-                judgement = await ajudge_claim(endpoint, where, *claim(arrival, request))
+                claimed = claim(arrival, request)
+                if claimed is None:
+                    return await view(request, *args, **kwargs)
+                judgement = await ajudge_claim(endpoint, where, *claimed)
                 fields = title_case(have.fields.of(judgement))
                 if not judgement.decision.allowed:
                     return refusal_response(judgement, fields)
@@ -243,7 +254,10 @@ def ratelimit(
                 return view(request, *args, **kwargs)
             endpoint, have = settings_now()
             arrival = _DjangoArrival(request, have.proxies, have.user)
-            judgement = judge_claim(endpoint, where, *claim(arrival, request))
+            claimed = claim(arrival, request)
+            if claimed is None:
+                return view(request, *args, **kwargs)
+            judgement = judge_claim(endpoint, where, *claimed)
             fields = title_case(have.fields.of(judgement))
             if not judgement.decision.allowed:
                 return refusal_response(judgement, fields)

@@ -114,8 +114,9 @@ def limit(
 ) -> Dependency:
     """A dependency that takes `cost` from `rule` for `key`.
 
-    `rule`, `key` and `cost` may be dependencies themselves, as for limits by plan. Each endpoint
-    counts by itself; those that give the same `scope` count together.
+    `rule`, `key` and `cost` may be dependencies themselves, as for limits by plan; a rule that is
+    None then lets the request pass and counts nothing. Each endpoint counts by itself; those that
+    give the same `scope` count together.
     """
     check_limiter(limiter)
     check_rule(limiter, rule)
@@ -130,7 +131,9 @@ def limit(
         rule_value: Any = rule_of,
         key_value: str = key_of,
         cost_value: Any = cost_of,
-    ) -> Judgement:
+    ) -> Judgement | None:
+        if rule_value is None and callable(rule):
+            return None
         where = name_of(connection.scope.get("endpoint")) if scope is None else scope
         judgement = await ajudge_claim(limiter, where, key_value, rule_value, cost_value)
         return _apply_judgement(connection, response, judgement, fields)

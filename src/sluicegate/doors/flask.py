@@ -104,7 +104,8 @@ class SluicegateLimits:
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Limit a view, plain or async. Without a key, each client's address has its own limit.
 
-        `rule`, `key` and `cost` may be functions: they are called for each request.
+        `rule`, `key` and `cost` may be functions: they are called for each request. A function that
+        returns None as the rule lets the request pass and counts nothing.
 
         Each view counts by itself; those that give the same `scope` count together.
         """
@@ -117,9 +118,11 @@ class SluicegateLimits:
             where = name_of(view) if scope is None else scope
 
             def ask() -> None:
+                said = rule() if callable(rule) else rule
+                if said is None and callable(rule):
+                    return
                 who = self.address() if key is None else key() if callable(key) else key
                 units = cost() if callable(cost) else cost
-                said = rule() if callable(rule) else rule
                 self._enter(judge_claim(limiter, where, who, said, units))
 
             if iscoroutinefunction(view):

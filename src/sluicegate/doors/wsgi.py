@@ -82,10 +82,10 @@ class LimitMiddleware:
     """Asks `guard` before `app`.
 
     `trust_proxies`: how many proxies of yours are in front, or a `Proxies`. `headers`: ietf,
-    legacy, both or none. `user` names the authenticated user of an environ. `exempt`: paths, or a
-    function of the environ, that are not judged. `on_refused(environ, judgement)` makes an
-    application that answers a refused request in place of the problem details. With
-    `mark_upstream` the application sees which requests nobody could count (`doors.marks`).
+    legacy, both or none. `user` names the authenticated user of an environ. `exempt`: paths, whole
+    or below a mount, or a function of the environ, that are not judged. `on_refused(environ,
+    judgement)` makes an application that answers a refused request in place of the problem details.
+    With `mark_upstream` the application sees which requests were not counted (`doors.marks`).
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class LimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Judge a request."""
         arrival = WsgiArrival(environ, self._proxies, self._user)
-        if self._exempt and arrival.path in self._exempt:
+        paths = self._exempt
+        if paths and (arrival.path in paths or path_in_app(environ) in paths):
             return self.app(self._environ_for_app(environ, None), start_response)
         if self._exempts is not None and self._exempts(environ):
             return self.app(self._environ_for_app(environ, None), start_response)
@@ -141,6 +142,12 @@ class LimitMiddleware:
     def _environ_for_app(self, environ: Environ, judgement: Judgement | None) -> Environ:
         """Return the environ for the application, marked where that is wanted."""
         return mark_environ(environ, judgement, self._proxies) if self._mark else environ
+
+
+def path_in_app(environ: Environ) -> str:
+    """Return the path below the one that a server or a mount puts before the application."""
+    path: str = environ.get("PATH_INFO", "")
+    return path.encode("latin-1").decode("utf-8", "replace") or "/"  # WSGI carries latin-1
 
 
 def title_case(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:

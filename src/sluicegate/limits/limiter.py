@@ -82,8 +82,9 @@ class Limiter:
     rules, `waiters_max` the line for one key. `prefix` begins every key in a remote store.
 
     `observer` is told of every decision. `glass` says where it is looked up whether the glass is
-    broken (`redis://...`, `file:/path`): then rules or callers are admitted without asking. With
-    `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
+    broken (`redis://...`, `file:/path`, or True for the Redis of `store_url`): then rules or
+    callers are admitted without asking. With `open_store`, a store of yours takes the place of a
+    URL: it is called once an event loop.
     With `require_store`, `Unavailable` is raised here if the store does not answer now.
     """
 
@@ -118,7 +119,7 @@ class Limiter:
         waiters_max: Given[int] = WAITERS_MAX_DEFAULT,
         prefix: Given[str] = "rate_limit",
         observer: Given[Observer | None] = None,
-        glass: Given[Glass | str | None] = None,
+        glass: Given[Glass | str | bool | None] = None,
         open_store: Given[Callable[[], Store] | None] = None,
         require_store: Given[bool] = False,
         clock: Given[Clock | None] = None,
@@ -149,10 +150,12 @@ class Limiter:
         # One that counts round trips alone is not told of decisions: each would cost a call.
         self._observer = guarded_observer if getattr(observer, "wants_decisions", True) else None
         self._follower: GlassFollower | None = None
+        if glass is True:
+            glass = store_url
         if isinstance(glass, str):
             self._follower = _follow(glass, prefix, clock)
             glass = self._follower.glass
-        self._glass: Glass | None = glass
+        self._glass: Glass | None = glass if isinstance(glass, Glass) else None
         self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
             self._remote = _open_remote(
@@ -542,7 +545,8 @@ class Limiter:
     ) -> Opening:
         """Hold `key` to another rate for `ttl_s` seconds, in every process that follows `glass`.
 
-        Without a rule, the rate holds under every rule of this limiter. It is in force in this
+        Without a rule, the rate holds under every rule of this limiter. It replaces an earlier
+        override of the key under the same rule. It is in force in this
         process on return, and in others within a second. The key begins with a full limit of the
         new rate. Pass the `id` of the result to `end_override`. `sluicegate limits glass` lists and
         audits overrides.
@@ -591,7 +595,7 @@ class Limiter:
 
     def _followed(self) -> GlassFollower:
         if self._follower is None:
-            remedy = 'give Limiter() a place that all processes read: glass="redis://host:6379/0"'
+            remedy = "give Limiter(glass=True) in each process to keep overrides in its Redis"
             raise BadValue("glass", self._glass, remedy)
         return self._follower
 
@@ -898,15 +902,15 @@ def check_store(store_url: Given[str], prefix: Given[str]) -> None:
 
 def _check_parts(
     observer: Given[Observer | None],
-    glass: Given[Glass | str | None],
+    glass: Given[Glass | str | bool | None],
     open_store: Given[Callable[[], Store] | None],
     clock: Given[Clock | None],
 ) -> None:
     """Refuse what would fail at the first decision only."""
     if observer is not None and not callable(getattr(observer, "record_decision", None)):
         raise BadValue("observer", observer, "give an object with the methods of an Observer")
-    if glass is not None and not isinstance(glass, str | Glass):
-        raise BadValue("glass", glass, "give a Glass, or the URL where its openings are kept")
+    if glass is not None and not isinstance(glass, str | bool | Glass):
+        raise BadValue("glass", glass, "give True for the store, the URL of a place, or a Glass")
     if open_store is not None and not callable(open_store):
         raise BadValue("open_store", open_store, "give a function that returns a store")
     if clock is not None and not callable(getattr(clock, "now_us", None)):

@@ -6,6 +6,7 @@ value, and with what would be right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
@@ -26,6 +27,20 @@ def part_of(field: str, value: float, least: float, most: float) -> None:
         raise BadValue(field, value, f"give a number from {least:g} to {most:g}")
 
 
+def micros_of(field: str, seconds: object) -> int:
+    """Return seconds in microseconds."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not math.isfinite(seconds):
+        raise BadValue(field, seconds, "give a number of seconds, as 0.5")
+    return int(seconds * 1e6)
+
+
+def check_type(field: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+    """Refuse a value of another type."""
+    if not isinstance(value, kind):
+        raise BadValue(field, value, remedy)
+
+
 def one_of(field: str, value: str, choices: Collection[str]) -> None:
     """Refuse a word that is none of `choices`."""
     if value not in choices:
@@ -38,7 +53,8 @@ def check_ranges(policy: str, settings: Any) -> None:
         bounds = one.metadata.get(RANGE)
         if bounds is not None:
             value, (least, most) = getattr(settings, one.name), bounds
-            if isinstance(value, bool) or not least <= value <= most:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not least <= value <= most:
                 path = f"{policy}.{one.name}" if policy else one.name
                 raise BadValue(path, value, f"give a number from {least:,} to {most:,}")
 

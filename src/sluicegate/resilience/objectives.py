@@ -25,7 +25,7 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.asgi import App, Message
+from sluicegate.doors.asgi import App, Message, path_in_app
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.burn_rate import MINUTE_US, WINDOWS_US, BurnWindows, burn
 from sluicegate.policies.settings import within
@@ -184,7 +184,7 @@ class MeasuredApp:
 
     def _record(self, scope: Any, status: int, began_us: int) -> None:
         took_us = self.objectives.clock.now_us() - began_us
-        self.objectives.record(scope["method"], scope["path"], status, took_us)
+        self.objectives.record(scope["method"], path_in_app(scope), status, took_us)
 
 
 def measure(app: App, objectives: Objectives) -> MeasuredApp:

@@ -34,7 +34,7 @@ from sluicegate.policies.admission.settings import (
     SLOTS_MAX,
     WAITER_BYTES,
 )
-from sluicegate.policies.settings import check_ranges
+from sluicegate.policies.settings import check_ranges, check_type
 from sluicegate.resilience.client.settings import ClientSettings, client_settings
 from sluicegate.resilience.faults.settings import FaultSettings, fault_settings
 from sluicegate.resilience.objectives import Objective
@@ -116,6 +116,14 @@ class Resilience:
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
+        names = (tuple, list, set, frozenset)
+        check_type("resilience.bypass", self.bypass, names, "give a tuple of paths")
+        for path, one in self.endpoints.items():
+            field = f'resilience.endpoints."{path}"'
+            check_type(field, one, EndpointSettings, "give EndpointSettings(timeout_s=...)")
+        for caller, highest in self.callers.items():
+            remedy = "give a Criticality, as Criticality.CRITICAL"
+            check_type(f"resilience.callers.{caller}", highest, Criticality, remedy)
         if self.form not in FORMS:
             raise BadValue("resilience.form", self.form, 'give "facebook", or "" for the queue')
         check_switches("resilience.degrade", self.degrade)

@@ -172,7 +172,7 @@ def test_an_answer_is_bounded_and_so_is_a_batch() -> None:
                     "t", b"p", KeyRange(rows_max=10_001), CallContext(ANYBODY)
                 )
             with pytest.raises(BadValue, match="places"):
-                one.dispatcher.get_each("t", [(b"p", b"")] * 1_001, CallContext(ANYBODY))
+                one.dispatcher.get_each("t", [(b"p", b"")] * 16_385, CallContext(ANYBODY))
             write = Write(b"p", b"", bytes((1 << 20) + 1))
             with pytest.raises(BadValue, match="value"):
                 await one.dispatcher.write("t", [write], CallContext(ANYBODY))

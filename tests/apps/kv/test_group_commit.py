@@ -1,4 +1,4 @@
-"""Writes that an engine commits together are admitted together."""
+"""Writes that an engine commits together are admitted together, at the default settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_pipelined_writes_of_50_connections_are_all_accepted(tmp_path: Path) -> 
                 pipe.set(f"t:{number}-{turn}-{at}", b"v" * 100)
             refused.extend(one for one in pipe.execute(raise_on_error=False) if one is not True)
 
-    flags = ("--engine", f"lmdb:{tmp_path / 'data'}", "--quota-ru", "100000000")
+    flags = ("--engine", f"lmdb:{tmp_path / 'data'}")
     with KvProcess(tmp_path, *flags) as kv:
         threads = [
             threading.Thread(target=write, args=(kv, number)) for number in range(CONNECTIONS)

@@ -64,6 +64,16 @@ def test_a_wrong_word_is_told_with_what_would_be_right(
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    ("flags", "limit"), [((), "limit none yet"), (("--slots", "64"), "limit 64 (set)")]
+)
+def test_ready_line_shows_limit_and_its_origin(
+    flags: tuple[str, ...], limit: str, tmp_path: Path
+) -> None:
+    with KvProcess(tmp_path, "--engine", "memory:", *flags) as kv:
+        assert limit in kv.ready_line
+
+
 def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
     with KvProcess(tmp_path, "--engine", "memory:", *PLENTY) as kv:
         client = kv.redis()

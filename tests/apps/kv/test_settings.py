@@ -1,10 +1,12 @@
-"""How many settings an operator of the dispatcher meets."""
+"""How many settings an operator of the dispatcher meets, and the default quota."""
 
 from __future__ import annotations
 
 import inspect
 
-from sluicegate.apps.kv.settings import KvSettings
+import pytest
+
+from sluicegate.apps.kv.settings import NO_QUOTA_RU, QUOTA_RU, KvSettings
 from sluicegate.service.settings import fields_of
 
 OWN_MAX = 25
@@ -24,3 +26,18 @@ def test_operator_meets_at_most_25_own_settings() -> None:
     assert len(own) <= OWN_MAX, sorted(own)
     assert own <= set(inspect.get_annotations(KvSettings)), "name common settings in COMMON"
     assert everyday >= COMMON
+
+
+@pytest.mark.parametrize(
+    ("settings", "quota_ru"),
+    [
+        (KvSettings(), NO_QUOTA_RU),
+        (KvSettings(access="callers.toml"), QUOTA_RU),
+        (KvSettings(rules=("rules.yaml",)), QUOTA_RU),
+        (KvSettings(rulebook="files:book"), QUOTA_RU),
+        (KvSettings(quota_ru=500), 500),
+        (KvSettings(quota_ru=500, access="callers.toml"), 500),
+    ],
+)
+def test_default_quota_needs_callers_with_names(settings: KvSettings, quota_ru: int) -> None:
+    assert settings.others_ru == quota_ru

@@ -210,7 +210,7 @@ def test_rate_for_one_key_is_listed_and_audited(
 ) -> None:
     words = ("break", "--key", "tenant:7", "--rate", "1000/minute", "--for", "30d")
     output = output_of(capsys, *words, "--by", "ann", "--why", "a launch")
-    about = "stops every rule for key 'tenant:7' (its rate is '1000/minute' meanwhile) until "
+    about = "holds key 'tenant:7' to '1000/minute' under every rule until "
     assert about in output
     assert about in output_of(capsys, "list")
     assert "'1000/minute'" in output_of(capsys, "audit")

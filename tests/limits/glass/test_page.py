@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate import BadValue
-from sluicegate.limits.glass.break_glass import ALL, OPENINGS_MAX, Opening
+from sluicegate.limits.glass.break_glass import ALL, OPENINGS_MAX, RATES_MAX, Opening
 from sluicegate.limits.glass.page import (
     BREAK,
     END,
@@ -132,6 +132,34 @@ def test_no_more_than_the_bound_stand_open_at_once() -> None:
     with pytest.raises(BadValue, match=f"{OPENINGS_MAX} may be open"):
         add_opening(full, BOB, NOW_US)
     assert add_opening(full, BOB, NOW_US + 60 * S) == (BOB,)
+
+
+def test_overrides_leave_room_for_an_emergency() -> None:
+    plan = BOB._replace(rate="5/hour")
+    plans = [plan._replace(id=f"n{n}", key=f"tenant:{n}") for n in range(RATES_MAX)]
+    with pytest.raises(BadValue, match=f"{RATES_MAX} overrides are in force"):
+        add_opening(plans, plan, NOW_US)
+    openings = tuple(plans)
+    for number in range(OPENINGS_MAX - RATES_MAX):
+        openings = add_opening(openings, ANN._replace(id=f"a{number}"), NOW_US)
+    assert read_page(write_page(openings), DAY_US) == openings
+    assert add_opening(plans, plans[7]._replace(id="again"), NOW_US)[-1].id == "again"
+    large = [one._replace(key=f"{n}" * 1_000) for n, one in enumerate(plans, 1_000)]
+    room = PAGE_BYTES_MAX * RATES_MAX // OPENINGS_MAX // len(write_page(large[:1]))
+    with pytest.raises(BadValue, match="no room"):
+        add_opening(large[: room + 10], plan, NOW_US)
+    assert len(add_opening(large[: room + 10], ANN, NOW_US)) == room + 11
+
+
+def test_rate_replaces_that_of_the_same_rule_and_key_alone() -> None:
+    plan = BOB._replace(rate="5/hour")
+    others = [
+        BOB._replace(id="s"),
+        plan._replace(id="r", rule="login"),
+        plan._replace(id="k", key="x"),
+    ]
+    again = plan._replace(id="c3", rate="6/hour")
+    assert add_opening([plan, *others], again, NOW_US) == (*others, again)
 
 
 def test_opening_without_room_on_the_page_is_invalid() -> None:

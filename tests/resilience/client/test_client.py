@@ -13,15 +13,19 @@ import requests
 from starlette.applications import Starlette
 
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.resilience import Client, protect, resilient
+from sluicegate.resilience import Client, Resilience, protect, resilient
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.resilience.hosts.sources import list_source
 from sluicegate.resilience.server.asgi import ProtectedApp
+from sluicegate.resilience.server.asgi import protect as asgi_protect
 from sluicegate.resilience.server.wsgi import ProtectedWsgiApp
+from sluicegate.resilience.server.wsgi import protect as wsgi_protect
 from sluicegate.testing import HandClock, SeededChance
 from tests.resilience.client.server import FAILING, OK, serving
 
+misused: Any = protect
+NO_APP: Any = None
 HOSTS = ["127.0.0.1:1", "127.0.0.1:2"]
 
 
@@ -69,6 +73,8 @@ def test_settings_in_seconds_replace_those_of_the_table() -> None:
     ("settings", "field"),
     [
         ({"timeout_s": 0.0}, "client.timeout_us"),
+        ({"timeout_s": "2"}, "timeout_s"),
+        ({"attempt_timeout_s": float("nan")}, "attempt_timeout_s"),
         ({"attempts": 0}, "retry.attempts"),
         ({"retry_share": 2.0}, "retry_share"),
         ({"on": 3}, "on"),
@@ -127,6 +133,16 @@ def test_decorator_without_client_has_its_own_client() -> None:
     assert len(calls) == 2
     with pytest.raises(BadValue, match="give the limits to the client"):
         resilient(made(), attempts=2)
+
+
+def test_decorator_without_brackets_raises_with_the_fix() -> None:
+    def stock() -> int:
+        return 1
+
+    with pytest.raises(BadValue, match=r"stock at .* cannot be used; write @resilient\(\)"):
+        resilient(stock)  # type: ignore[arg-type]
+    with pytest.raises(BadValue, match="decorate a function"):
+        resilient()(None)  # type: ignore[type-var]
 
 
 def test_ignored_error_is_neither_repeated_nor_counted() -> None:
@@ -189,3 +205,29 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
 )
 def test_protect_takes_asgi_and_wsgi_applications(app: Any, kind: type[object]) -> None:
     assert isinstance(protect(app), kind)
+
+
+def test_protect_takes_asgi_by_its_three_arguments() -> None:
+    apps: list[tuple[Any, type[object]]] = [
+        (lambda scope, receive, send: asgi(scope, receive, send), ProtectedApp),  # noqa: PLW0108
+        (lambda environ, start, more=None: [], ProtectedWsgiApp),
+        (lambda *given: [], ProtectedWsgiApp),
+    ]
+    for app, kind in apps:
+        assert isinstance(protect(app), kind)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: misused(None), "protect.app: None cannot be used; give an application"),
+        (lambda: asgi_protect(NO_APP), "a callable of ASGI"),
+        (lambda: wsgi_protect(NO_APP), "a callable of WSGI"),
+        (lambda: misused(lambda scope: scope), "ASGI takes \\(scope, receive, send\\)"),
+        (lambda: misused(Starlette(), {"slots": 4}), "give Resilience\\(slots=...\\)"),
+        (lambda: misused(Starlette(), protection=Resilience()), "give a Protection"),
+    ],
+)
+def test_bad_argument_of_protect_is_named_with_its_fix(use: Any, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        use()

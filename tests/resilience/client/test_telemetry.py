@@ -157,7 +157,7 @@ def test_what_is_served_and_what_is_refused_has_a_span() -> None:
 def test_every_door_takes_a_protection_of_its_kind_and_no_other() -> None:
     """So that an observer can be given to each of them."""
     settings = Resilience()
-    app: Any = object()
+    app: Any = print
     doors: list[tuple[Any, bool]] = [
         (partial(protect, app), False),
         (partial(protect_wsgi, app), True),

@@ -130,8 +130,19 @@ def generator() -> Any:
 
 @pytest.mark.parametrize(
     "use",
-    [lambda: soft(default=3), lambda: soft(default=list)(generator), lambda: soft(timeout_s=-1)],  # type: ignore[arg-type]
+    [
+        lambda: soft(default=3),  # type: ignore[arg-type]
+        lambda: soft(default=list)(generator),
+        lambda: soft(timeout_s=-1),
+        lambda: soft(timeout_s="1"),  # type: ignore[arg-type]
+        lambda: soft()(None),  # type: ignore[call-overload]
+    ],
 )
 def test_bad_argument_of_soft_is_refused(use: Any) -> None:
     with pytest.raises(BadValue):
         use()
+
+
+def test_soft_without_brackets_raises_with_the_fix() -> None:
+    with pytest.raises(BadValue, match=r"'generator' cannot be used; write @soft\(\)"):
+        soft(generator)  # type: ignore[arg-type]

@@ -43,9 +43,10 @@ class TlsServer:
 
 
 class Closing:
-    """Closes each connection once its peer has said anything, or after a moment."""
+    """Closes each connection after its first bytes and the answer to them, or after a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: bytes = b"") -> None:
+        self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -75,3 +76,4 @@ class Closing:
                 connection.settimeout(0.05)
                 with contextlib.suppress(TimeoutError):
                     connection.recv(65_536)
+                    connection.sendall(self._answer)

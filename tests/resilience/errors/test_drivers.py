@@ -170,6 +170,13 @@ def test_unknown_certificate_is_not_repeated(get: Callable[..., Any]) -> None:
     assert (found.kind, found.dont_retry) == (ResultKind.UNREACHED, True)
 
 
+@pytest.mark.parametrize("get", [by_httpx, by_requests, by_urllib3, by_urllib, by_aiohttp])
+def test_port_without_tls_is_unreached(get: Callable[..., Any]) -> None:
+    with Closing(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n") as server:
+        found = result_of(lambda: get(f"https://127.0.0.1:{server.port}/"))
+    assert found.kind is ResultKind.UNREACHED
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

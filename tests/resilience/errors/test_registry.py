@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from typing import Any
 
@@ -85,6 +86,13 @@ POSTGRES = "asyncpg.exceptions._base.PostgresError"
         (made("httpx.LocalProtocolError"), None),
         (made("my_driver.Error"), None),
         (ssl.SSLEOFError(8, "EOF occurred"), K.FAILED),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), K.UNREACHED),
+        (OSError(errno.EMFILE, "Too many open files"), K.UNREACHED),
+        (OSError(errno.ENFILE, "Too many open files in system"), K.UNREACHED),
+        (OSError(errno.ENOBUFS, "No buffer space available"), K.UNREACHED),
+        (ExceptionGroup("g", [ConnectionResetError(), TimeoutError()]), K.FAILED),
+        (ExceptionGroup("g", [ExceptionGroup("h", [ConnectionRefusedError()])]), K.UNREACHED),
+        (ExceptionGroup("g", [ConnectionResetError(), KeyError("a bug")]), None),
         (KeyError("a bug"), None),
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Exception) else "",

@@ -9,6 +9,8 @@ from typing import Any, final
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -142,6 +144,23 @@ def test_full_queue_rejects_lower_class_with_mark_and_serves_health() -> None:
     assert not mark.retry
     assert 250 <= mark.after_ms <= 375
     assert refused.headers.get_list("retry-after") == ["1"]
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_health_bypasses_queue_below_mount_and_root_path(mounted: bool) -> None:
+    service = Service()
+
+    async def main() -> list[int]:
+        app: Any = protect(service, few_places(endpoints={"/page": EndpointSettings(timeout_s=9)}))
+        root = "" if mounted else "/api"
+        served = Starlette(routes=[Mount("/api", app)]) if mounted else app
+        transport = httpx.ASGITransport(served, root_path=root)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop/api") as client:
+            texts = [(await client.get(path)).text for path in ("/healthz", "/page", "/apiary")]
+        assert texts[0] == "none"  # no context: nothing has judged it
+        return [int(text.split()[-1] != "None") for text in texts[1:]]
+
+    assert asyncio.run(main()) == [1, 0]
 
 
 def test_streams_that_bypass_by_the_name_of_their_endpoint_hold_no_place() -> None:

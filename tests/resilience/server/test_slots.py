@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,12 +14,12 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.world import World, run
 from sluicegate.resilience.server import asgi, inbox
 from sluicegate.resilience.server.asgi import ProtectedApp
-from sluicegate.resilience.server.inbox import READ_BYTES
+from sluicegate.resilience.server.inbox import BODY_BYTES
 from sluicegate.resilience.server.loop_lag import BEAT_US, LATE_US
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 from sluicegate.testing import HandClock
-from tests.resilience.server.virtual_client import Answer, ask, protected, reply
+from tests.resilience.server.virtual_client import Answer, Field, ask, protected, reply
 
 MS = 1_000
 ONE = Resilience(slots=1)
@@ -147,6 +147,111 @@ def test_task_cancelled_by_its_server_in_queue_stays_cancelled() -> None:
     run(main, 1)
 
 
+LENGTH = ((b"content-length", b"200000"),)
+PARTS = (b"x" * 10_000,) * 20
+
+
+@pytest.mark.parametrize("fields", [LENGTH, ()])
+def test_slow_uploads_hold_no_slot_while_they_arrive(
+    fields: Sequence[Field],
+) -> None:
+    """Ten seconds each, of known or unknown length: requests between them start at once."""
+
+    async def main(world: World) -> None:
+        app = protected(world, slow, Resilience(slots=4))
+
+        async def upload() -> Answer:
+            return await ask(world, app, fields=fields, body=PARTS, gap_us=500 * MS)
+
+        uploads = [world.spawn(upload(), f"upload {at}") for at in range(8)]
+        for at in range(30):
+            await world.until_us((at + 1) * 300 * MS)
+            began_us = world.elapsed_us
+            assert (await ask(world, app)).served
+            assert world.elapsed_us - began_us == 100 * MS
+        assert levels(app) == (0, 0, 0)
+        assert [(await one).body for one in uploads] == [b"".join(PARTS)] * 8
+        assert app._bodies.held_bytes == 0
+
+    run(main, 1)
+
+
+def test_bodies_beyond_bound_in_bytes_are_read_in_their_slots() -> None:
+    async def main(world: World) -> None:
+        app = protected(world, slow, Resilience(slots=4, queue_bytes=50_000))
+        big = (b"x" * 100_000,) * 12  # more than one may hold
+        for parts, held in (((b"x" * 10_000,) * 20, 1), (big, 1)):
+            size = (b"content-length", b"%d" % sum(map(len, parts)))
+            task = world.spawn(ask(world, app, fields=[size], body=parts, gap_us=MS), "upload")
+            await world.sleep_us(len(parts) * MS - 1)
+            assert app.protection.stats().gate.inflight == held
+            assert (await task).body == b"".join(parts)
+            assert app._bodies.held_bytes == 0
+
+    run(main, 1)
+
+
+def test_upload_that_hangs_up_before_its_end_takes_no_slot() -> None:
+    begun = 0
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal begun
+        begun += 1
+
+    async def main(world: World) -> None:
+        app = protected(world, work, ONE)
+
+        async def receive() -> Any:
+            if not received:
+                received.append(b"half")
+                return {"type": "http.request", "body": b"half", "more_body": True}
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            raise AssertionError("the caller is gone")
+
+        received: list[bytes] = []
+        scope = {"type": "http", "path": "/", "method": "POST", "headers": [*LENGTH]}
+        await app(scope, receive, send)
+        assert (begun, app._bodies.held_bytes, levels(app)) == (0, 0, (0, 0, 0))
+
+    run(main, 1)
+
+
+def test_body_that_waits_for_the_response_is_served_after_a_pause() -> None:
+    """Of unknown length: its caller sends the rest once the response has begun."""
+
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        first = await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": first["body"], "more_body": True})
+        await send({"type": "http.response.body", "body": (await receive())["body"]})
+
+    async def main(world: World) -> Answer:
+        app = protected(world, echo, ONE)
+        began = asyncio.Event()
+        answer = Answer()
+        parts = [b"first", b" last"]
+
+        async def receive() -> Any:
+            if len(parts) == 1:
+                await began.wait()
+            part = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+        async def send(message: Any) -> None:
+            began.set()
+            answer.body += message.get("body", b"")
+
+        scope = {"type": "http", "path": "/", "method": "POST", "headers": []}
+        await app(scope, receive, send)
+        answer.ended_us = world.elapsed_us
+        return answer
+
+    answer = run(main, 1).value
+    assert (answer.body, answer.ended_us) == (b"first last", int(inbox.PAUSE_S * 1e6))
+
+
 def test_long_body_that_waits_is_read_only_to_its_bound() -> None:
     reads = 0
 
@@ -164,11 +269,11 @@ def test_long_body_that_waits_is_read_only_to_its_bound() -> None:
 
             await app(scope, heard, send)
 
-        last = world.spawn(ask(world, counting, body=(part,) * 20), "last")
+        last = world.spawn(ask(world, counting, body=(part,) * 80), "last")
         await world.until_us(50 * MS)
-        assert reads == READ_BYTES // len(part)
+        assert reads == BODY_BYTES // len(part)
         assert (await first).served
-        assert (await last).body == part * 20
+        assert (await last).body == part * 80
 
     run(main, 1)
 

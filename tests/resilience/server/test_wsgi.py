@@ -105,6 +105,13 @@ def test_a_bypass_by_the_name_of_an_endpoint_is_never_judged() -> None:
     assert [b"".join(one) for one in begun] == [b"begun none"] * 3
 
 
+def test_health_bypasses_slots_below_a_mount() -> None:
+    app: Any = protect(Service(), one_place())
+    place = {"SCRIPT_NAME": "/api", "PATH_INFO": "/healthz", "REQUEST_METHOD": "GET"}
+    begun = [app(dict(place), print) for _ in range(3)]
+    assert [b"".join(one) for one in begun] == [b"begun none"] * 3
+
+
 def test_nothing_is_read_of_a_body_that_is_refused() -> None:
     """A thread never waits here, so no body can stand in memory beside those that are served."""
     app: Any = protect(Service(), one_place())

@@ -46,8 +46,12 @@ async def ask(
     patience_us: int = 0,
     told: bool = False,
     body: Sequence[bytes] = (b"",),
+    gap_us: int = 0,
 ) -> Answer:
-    """Send one request, and hang up after `patience_us`, which is its deadline if `told`."""
+    """Send one request, and hang up after `patience_us`, which is its deadline if `told`.
+
+    A part of its body arrives every `gap_us`.
+    """
     headers = list(fields)
     if told:
         headers.append((b"x-sluicegate-deadline-ms", str(patience_us // 1_000).encode()))
@@ -59,6 +63,8 @@ async def ask(
 
     async def receive() -> dict[str, Any]:
         if parts:
+            if gap_us:
+                await world.sleep_us(gap_us)
             part = parts.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(parts)}
         await asyncio.shield(gone)

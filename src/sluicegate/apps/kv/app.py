@@ -34,7 +34,7 @@ from sluicegate.apps.kv.quota_capture import CapturedBudget, open_capture
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.rollups import Rollups
-from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.settings import NO_QUOTA_RU, KvSettings
 from sluicegate.apps.kv.shield.hot_reads import HotReads
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.status import KvStatus
@@ -49,6 +49,7 @@ from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.apps.kv.weights import read_weights_file
+from sluicegate.command_line.text import limit_words
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import Engine
@@ -328,7 +329,8 @@ class KvApp(App[KvSettings]):
         settings = self.settings
         policy = "" if settings.policy == "layers" else f", policy {settings.policy}"
         shared = f", quotas in {settings.store.partition(':')[0]}" if settings.store else ""
-        return f"values in {self.engine.name}{shared}{policy}"
+        limit = limit_words(*self.chain.limit_of(""))
+        return f"values in {self.engine.name}{shared}{policy}, limit {limit}"
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
@@ -405,7 +407,9 @@ class KvApp(App[KvSettings]):
         now_us = self.clock.now_us()
         chain, hot = self.chain, self.hot
         quotas = self.callers.quotas_a_second()
-        others_ru = self.settings.quota_ru if self.settings.charges else 0
+        others_ru = self.settings.others_ru if self.settings.charges else 0
+        if others_ru >= NO_QUOTA_RU:
+            others_ru = 0
         if self.quotas.groups is not None:
             quotas, others_ru = {}, 0  # a group's quota is no caller's
         usage = {

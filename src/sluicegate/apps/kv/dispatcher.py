@@ -45,7 +45,7 @@ from sluicegate.contracts.key_values import (
     check_table,
 )
 
-PLACES_MAX: Final = 1_000  # of a multi-get
+PLACES_MAX: Final = 16_384  # of a multi-get; protocols have a bound of a command as well
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
 SPAN_BYTES_MAX: Final = 16 << 20

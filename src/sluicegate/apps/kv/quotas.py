@@ -75,7 +75,7 @@ class Quotas:
         self.budget = LeasedBudget(
             LeasedBudgetSettings(
                 form=form_of(settings),
-                quota_ru=max(1, settings.quota_ru * settings.epoch_ms // 1_000),
+                quota_ru=max(1, settings.others_ru * settings.epoch_ms // 1_000),
                 epoch_us=settings.epoch_ms * _MS,
                 live=max(1, settings.members),
             )
@@ -140,7 +140,7 @@ class Quotas:
         settings = self._settings
         if self.groups is not None:
             return
-        base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
+        base_ru = max(1, settings.others_ru * settings.epoch_ms // 1_000)
         self.budget.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
 
     def reload(self) -> None:

@@ -22,6 +22,7 @@ from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import OVERLOADED
 
 PLACES_AT_ONCE_MAX: Final = 100  # places that enter together
+PLACES_OF_PARTITION_MAX: Final = 1_000  # that are read at one instant: the loop waits for them
 BYTES_AT_ONCE_MAX: Final = 128 << 20  # of values that may be read before they are counted
 VALUES_BYTES_MAX: Final = 16 << 20  # of what a multi-get answers
 RESPONSE_BYTES_MAX: Final = 128 << 20  # by all scans and multi-gets together
@@ -59,7 +60,7 @@ class ResponseMemory:
     def places_of_partition(self, table: str) -> int:
         """How many places of one partition may be read at a time, whatever room there is."""
         weight = self._weights.get(table, self._value_bytes_max)
-        return max(self._together, VALUES_BYTES_MAX // max(1, weight))
+        return max(self._together, min(PLACES_OF_PARTITION_MAX, VALUES_BYTES_MAX // max(1, weight)))
 
     def record_size(self, table: str, bytes_each: int) -> None:
         """So much did each place weigh."""

@@ -21,6 +21,9 @@ _BYTES_MAX: Final = 1 << 40
 _log: Final = logging.getLogger("sluicegate.kv")
 # Engines that one process has for itself.
 _OF_ONE_PROCESS: Final = ("memory:", "rocksdb:", "faulty+")
+QUOTA_RU: Final = 10_000  # a second
+# A single caller takes no share of others, and the queue and its limit prevent overload.
+NO_QUOTA_RU: Final = 1_000_000_000
 
 
 def _parse_quota_status(text: str, where: str) -> int:
@@ -70,11 +73,12 @@ class KvSettings(RulesSettings):
     quota_ru: Annotated[
         int,
         Setting(
-            "request units a second for each caller whom the rules do not name",
-            whole(1, RU_MAX, "RU"),
+            f"request units a second for callers without a quota in the rules; 0: {QUOTA_RU:,}, "
+            "but none while neither --access nor rules name callers",
+            whole(0, RU_MAX, "RU"),
             live=True,
         ),
-    ] = 10_000
+    ] = 0
     epoch_ms: Annotated[
         int, Setting("how often budgets are filled", milliseconds(10, 600_000), expert=True)
     ] = 1_000
@@ -196,6 +200,14 @@ class KvSettings(RulesSettings):
         int,
         Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"), expert=True),
     ] = 1 << 30
+
+    @property
+    def others_ru(self) -> int:
+        """The quota a second of each caller that the rules give none; `NO_QUOTA_RU` for none."""
+        if self.quota_ru:
+            return self.quota_ru
+        names_callers = self.access or self.rules or self.rulebook
+        return QUOTA_RU if names_callers else NO_QUOTA_RU
 
     @property
     def charges(self) -> bool:

@@ -152,8 +152,7 @@ def _mend(arguments: Namespace) -> int:
     _print(
         arguments,
         {"mended": [one._asdict() for one in mended]},
-        [f"mended: {one.id}, which stopped {one.about()}" for one in mended]
-        or ["nothing was open"],
+        [_mended(one) for one in mended] or ["nothing was open"],
     )
     return 0
 
@@ -252,9 +251,20 @@ def span_text(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+def _about(opening: Opening) -> str:
+    rate = f" at {opening.rate!r}" if opening.rate else ""
+    return f"{opening.about()}{rate}"
+
+
+def _mended(opening: Opening) -> str:
+    if opening.rate:
+        return f"ended: {opening.id}, the override of {_about(opening)}"
+    return f"mended: {opening.id}, which stopped {opening.about()}"
+
+
 def _sentence(opening: Opening) -> str:
     return (
-        f"{opening.id} stops {opening.about()} until {utc_text(opening.until_us)}, "
+        f"{opening.id} {opening.effect()} until {utc_text(opening.until_us)}, "
         f"by {opening.by}: {opening.why}"
     )
 
@@ -263,7 +273,7 @@ def _line(entry: AuditEntry | UnreadableLine) -> str:
     if isinstance(entry, UnreadableLine):
         return f"{'':23}  cannot be read: {entry.text}"
     opening = entry.opening
-    about = "what could not be understood" if opening is None else opening.about()
+    about = "what could not be understood" if opening is None else _about(opening)
     opening_id = "--------" if opening is None else opening.id
     words = {BREAK: "broken", MEND: "mended", END: "ended"}[entry.what]
     text = f"{utc_text(entry.at_us)}  {opening_id:<8}  {words:<6}  {about}"

@@ -29,6 +29,7 @@ FOR_S_MIN: Final = 1.0
 FOR_S_MAX: Final = 86_400.0  # of one opening; a source may be given another
 RATE_FOR_S_MAX: Final = 366 * 86_400.0  # of an opening with a rate
 OPENINGS_MAX: Final = 1_000  # at once
+RATES_MAX: Final = 900  # of them with a rate, so that plans leave room for an emergency
 RULE_CHARS_MAX: Final = 1_000
 KEY_CHARS_MAX: Final = 4_096
 ID_CHARS_MAX: Final = 32
@@ -52,11 +53,19 @@ class Opening(NamedTuple):
     rate: str = ""
 
     def about(self) -> str:
-        """Return what it stops, in words."""
-        rule = "every rule" if self.rule == ALL else f"rule {self.rule!r}"
+        """Return what it is about, in words."""
+        rule = self._rule_words()
         key = "every key" if self.key == ALL else f"key {self.key!r}"
-        rate = f" (its rate is {self.rate!r} meanwhile)" if self.rate else ""
-        return f"{rule} for {key}{rate}"
+        return f"{rule} for {key}"
+
+    def effect(self) -> str:
+        """Return what it does, in words."""
+        if not self.rate:
+            return f"stops {self.about()}"
+        return f"holds key {self.key!r} to {self.rate!r} under {self._rule_words()}"
+
+    def _rule_words(self) -> str:
+        return "every rule" if self.rule == ALL else f"rule {self.rule!r}"
 
 
 class GlassView(NamedTuple):

@@ -221,9 +221,10 @@ class GlassFollower:
         for one in standing.values():
             if one.id not in self._logged_openings:
                 _log.warning(
-                    "glass broken: %s stops %s until %s (for %g s), by %s: %s",
+                    "%s: %s %s until %s (for %g s), by %s: %s",
+                    "override" if one.rate else "glass broken",
                     one.id,
-                    one.about(),
+                    one.effect(),
                     utc_text(one.until_us),
                     (one.until_us - one.opened_at_us) / 1e6,
                     one.by,
@@ -232,9 +233,10 @@ class GlassFollower:
         for one in self._logged_openings.values():
             if one.id not in standing:
                 _log.warning(
-                    "glass whole again: %s no longer stops %s; it was open until %s, by %s: %s",
+                    "%s: %s no longer %s; it was open until %s, by %s: %s",
+                    "override ended" if one.rate else "glass whole again",
                     one.id,
-                    one.about(),
+                    one.effect(),
                     utc_text(one.until_us),
                     one.by,
                     one.why,

@@ -19,6 +19,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import (
     BY_CHARS_MAX,
     OPENINGS_MAX,
+    RATES_MAX,
     WHY_CHARS_MAX,
     Opening,
     check_opening,
@@ -122,9 +123,24 @@ def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
     return openings
 
 
+def replaced_by(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
+    """Return the earlier rates of the same rule and key; a key has one at a time."""
+    if not opening.rate:
+        return ()
+    about = (opening.rule, opening.key)
+    return tuple(
+        one
+        for one in openings
+        if one.rate and (one.rule, one.key) == about and now_us < one.until_us
+    )
+
+
 def add_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
-    """Return the openings with one more, and without those that have ended."""
-    standing = tuple(one for one in openings if now_us < one.until_us)
+    """Return the openings with one more, without those that have ended or that it replaces."""
+    replaced = replaced_by(openings, opening, now_us)
+    standing = tuple(one for one in openings if now_us < one.until_us and one not in replaced)
+    if opening.rate:
+        _check_rates([*(one for one in standing if one.rate), opening])
     if len(standing) >= OPENINGS_MAX:
         raise BadValue(
             "glass", len(standing), f"{OPENINGS_MAX} may be open at once; mend one first"
@@ -133,6 +149,15 @@ def add_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> t
     if len(write_page(after)) > PAGE_BYTES_MAX:
         raise BadValue("glass.key", opening.key, "the openings have no room for it; mend some")
     return after
+
+
+def _check_rates(rates: Sequence[Opening]) -> None:
+    """Refuse a rate that would leave too little room for an emergency."""
+    if len(rates) > RATES_MAX:
+        remedy = f"at most {RATES_MAX} overrides are in force at once; end one first"
+        raise BadValue("glass", len(rates), remedy)
+    if len(write_page(rates)) > PAGE_BYTES_MAX * RATES_MAX // OPENINGS_MAX:
+        raise BadValue("glass.key", rates[-1].key, "the overrides have no room for it; end some")
 
 
 def remove_openings(

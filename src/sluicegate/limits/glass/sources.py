@@ -43,6 +43,7 @@ from sluicegate.limits.glass.page import (
     read_line,
     read_page,
     remove_openings,
+    replaced_by,
     write_line,
     write_page,
 )
@@ -80,7 +81,7 @@ class GlassSource:
     ) -> Opening:
         """Stop the enforcement of a rule, for a key, or of everything, for `for_s` seconds.
 
-        With a `rate`, hold the key to that instead.
+        With a `rate`, hold the key to that instead, and end its earlier rate under the same rule.
         """
         for_us = round(for_s * 1e6) if 0 <= for_s < 1e9 else 0
         for attempt in range(_TRIES_MAX):
@@ -90,8 +91,12 @@ class GlassSource:
                 self._new_id(openings), rule, key, now_us + for_us, now_us, by, why, rate
             )
             after = add_opening(openings, check_opening(opening, self._for_us_max), now_us)
-            line = write_line(AuditEntry(now_us, BREAK, by, why, opening))
-            if await self._swap(page, after, [line]):
+            ended = replaced_by(openings, opening, now_us)
+            entries = [
+                AuditEntry(now_us, MEND, by, f"replaced by {opening.id}", one) for one in ended
+            ]
+            entries.append(AuditEntry(now_us, BREAK, by, why, opening))
+            if await self._swap(page, after, [write_line(one) for one in entries]):
                 return opening
             await self._pause(attempt)
         raise Unavailable(self.what, "others change it all the time")

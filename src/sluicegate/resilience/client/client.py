@@ -20,7 +20,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.client.call_result import CallResult, result_of_value
 from sluicegate.policies.client.hedge import HedgeSettings
-from sluicegate.policies.settings import part_of
+from sluicegate.policies.settings import micros_of, part_of
 from sluicegate.resilience.client.calls import Call, CallObserver, ResilientClient
 from sluicegate.resilience.client.claims import class_of
 from sluicegate.resilience.client.settings import ClientSettings
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from sluicegate.resilience.client.requests import ResilientAdapter
 
 T = TypeVar("T")
-_SECOND_US = 1_000_000
 
 
 @final
@@ -74,9 +73,9 @@ class Client(ResilientClient):
     ) -> None:
         found = ClientSettings() if settings is None else settings
         if timeout_s is not None:
-            found = replace(found, timeout_us=int(timeout_s * _SECOND_US))
+            found = replace(found, timeout_us=micros_of("timeout_s", timeout_s))
         if attempt_timeout_s is not None:
-            found = replace(found, attempt_us=int(attempt_timeout_s * _SECOND_US))
+            found = replace(found, attempt_us=micros_of("attempt_timeout_s", attempt_timeout_s))
         if attempts is not None:
             # Bulk work has time, and is not repeated.
             retry = replace(found.retry, attempts=(attempts, attempts, attempts, 1))

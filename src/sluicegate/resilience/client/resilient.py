@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request, make_request
 from sluicegate.policies.client.call_result import CallResult, result_of_value
+from sluicegate.policies.settings import check_type
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import class_of
 from sluicegate.resilience.client.client import Client
@@ -48,6 +49,9 @@ def resilient(
     repeated if it may have run. `on` adds exceptions that are failures, `ignore` those that are
     not.
     """
+    if client is not None:
+        remedy = "write @resilient(), as @resilient(attempts=3), or give a Client first"
+        check_type("resilient", client, ResilientClient, remedy)
     if client is None:
         client = Client(timeout_s=timeout_s, attempt_timeout_s=attempt_timeout_s, attempts=attempts)
     elif not (timeout_s is attempt_timeout_s is attempts is None):
@@ -56,6 +60,8 @@ def resilient(
 
     def decorate(function: F) -> F:
         name = operation or getattr(function, "__qualname__", type(function).__qualname__)
+        if not callable(function):
+            raise BadValue("resilient", function, "decorate a function")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise BadValue("resilient", name, "decorate a function that returns a value")
 

@@ -19,19 +19,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial, update_wrapper
-from typing import Any, Final, Generic, ParamSpec, TypeVar, final, overload
+from typing import Any, Final, Generic, Never, ParamSpec, TypeVar, final, overload
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.client.call_result import CallResult
 from sluicegate.policies.client.fallback import Fallback, FallbackSettings
+from sluicegate.policies.settings import micros_of
 from sluicegate.resilience.dependencies.dependency import SLOTS, Dependency
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SECOND_US: Final = 1_000_000
 _PLAIN: Final = (str, bytes, int, float, bool, type(None))
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 @final
@@ -95,7 +99,9 @@ class _Parts:
         self._clock = clock
 
     def dependency(self, function: Callable[..., Any]) -> Dependency[Any]:
-        name = getattr(function, "__qualname__", type(function).__qualname__)
+        name = _name(function)
+        if not callable(function):
+            raise BadValue("soft", function, "decorate a function")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise BadValue("soft", name, "decorate a function that returns a value")
         fallback: Fallback[Any] = Fallback(self._settings)
@@ -134,7 +140,7 @@ class SoftDecorator:
 
 
 def soft(
-    *,
+    *function: Never,
     default: Callable[[], Any] | None = None,
     timeout_s: float = 0.5,
     stale_s: float = 0.0,
@@ -148,9 +154,12 @@ def soft(
     `slots` calls run at once. A good value replaces failures until it is `stale_s` old; `key`
     names the arguments that it depends on.
     """
+    if function:
+        raise BadValue("soft", _name(function[0]), "write @soft(), as @soft(default=list)")
     if default is not None and not callable(default):
         raise BadValue("soft.default", default, "give a function that makes it, such as `list`")
     settings = FallbackSettings(
-        timeout_us=int(timeout_s * _SECOND_US), stale_us_max=int(stale_s * _SECOND_US)
+        timeout_us=micros_of("soft.timeout_s", timeout_s),
+        stale_us_max=micros_of("soft.stale_s", stale_s),
     )
     return SoftDecorator(_Parts(default, settings, slots, key, clock))

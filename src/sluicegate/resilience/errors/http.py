@@ -17,6 +17,7 @@ from sluicegate.resilience.errors.verdicts import (
     by_response,
     by_status,
     conflict,
+    failed_tls,
     named,
     not_trusted,
 )
@@ -52,13 +53,6 @@ def _requests(error: Any) -> Found:
 
 def _urllib_status(error: Any) -> Found:
     return by_status(error.code, error.headers, error)
-
-
-def _tls(error: Any) -> Found:
-    """TLS may fail when a request has been sent; a certificate does not change by a retry."""
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return not_trusted(error)
-    return CallResult(FAILED, error=error)
 
 
 def _connect_error(error: Any) -> Found:
@@ -161,7 +155,7 @@ HTTP: Final[dict[str, Verdict]] = {
         ProxyError=FAILED,
         ResponseError=FAILED,
         DecodeError=FAILED,
-        SSLError=_tls,
+        SSLError=failed_tls,
         HTTPError=None,
     ),
     **named(
@@ -211,7 +205,7 @@ HTTP: Final[dict[str, Verdict]] = {
         EndpointConnectionError=UNREACHED,
         ConnectTimeoutError=UNREACHED,
         ProxyConnectionError=UNREACHED,
-        SSLError=_tls,
+        SSLError=failed_tls,
         ReadTimeoutError=TIMED_OUT,
         HTTPClientError=FAILED,
         ConnectionError=FAILED,

@@ -26,6 +26,7 @@ from sluicegate.resilience.errors.verdicts import (
     UNREACHED,
     Found,
     Verdict,
+    failed_tls,
     named,
     not_trusted,
 )
@@ -41,6 +42,9 @@ _UNREACHABLE: Final = (
     errno.EHOSTDOWN,
     errno.ENETDOWN,
     errno.EADDRNOTAVAIL,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
 )
 _BROKEN: Final = (errno.ENETRESET, errno.ENOTCONN, errno.ESHUTDOWN)
 # How asyncio joins the errors of all addresses of a name, without a number.
@@ -54,9 +58,18 @@ def _os_error(error: OSError) -> Found:
     return CallResult(FAILED, error=error) if error.errno in _BROKEN else None
 
 
+def _group(error: ExceptionGroup) -> Found:
+    """The first of its errors, as of a task group, if all are failures of backends."""
+    errors = error.exceptions
+    if any(result_of_driver_error(one, 1) is None for one in errors):
+        return None
+    return errors[0]
+
+
 _STANDARD: Final[dict[str, Verdict]] = {
     **named("socket", gaierror=UNREACHED, herror=UNREACHED),
-    **named("ssl", SSLCertVerificationError=not_trusted, SSLError=FAILED),
+    **named("ssl", SSLCertVerificationError=not_trusted, SSLError=failed_tls),
+    **named("builtins", ExceptionGroup=_group),
     **named("asyncio.exceptions", IncompleteReadError=FAILED),
 }
 _VERDICTS: Final[dict[str, Verdict]] = {**_STANDARD, **HTTP, **DATABASES, **BROKERS}

@@ -37,6 +37,8 @@ _RESP_NOT_READY: Final = (
     "READONLY",
     "NOREPLICAS",
 )
+# OpenSSL's words for a first answer that is no TLS.
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 _RESP_BUSY: Final = ("BUSY", "OOM")
 
 
@@ -58,6 +60,19 @@ def overloaded(error: Exception) -> CallResult[object]:
 def not_proven(error: Exception) -> CallResult[object]:
     """Return the result of a lost connection, where an earlier try of the driver may have run."""
     return CallResult(UNREACHED, error=error, unproven=True)
+
+
+def failed_tls(error: Exception) -> CallResult[object]:
+    """Return the result of TLS that failed, perhaps after a request was sent.
+
+    Not after: where the port speaks no TLS. And no retry gives the server another certificate.
+    """
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return not_trusted(error)
+    if any(one in text for one in _NO_TLS):
+        return CallResult(UNREACHED, error=error)
+    return CallResult(FAILED, error=error)
 
 
 def not_trusted(error: Exception) -> CallResult[object]:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final, final
 
-from sluicegate.doors.asgi import App, Message, Send
+from sluicegate.doors.asgi import App, Message, Send, path_in_app
 from sluicegate.resilience.faults.injector import FIELD, FaultInjector
 
 _FIELD: Final = FIELD.lower().encode("ascii")
@@ -32,7 +32,7 @@ class FaultyApp:
         """Serve a request, or let it meet its fault."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        injection = self.faults.pick(scope["path"], lambda name: _value(scope, name))
+        injection = self.faults.pick(path_in_app(scope), lambda name: _value(scope, name))
         if injection is None:
             return await self.app(scope, receive, send)
         mark = (_FIELD, injection.name.encode("ascii"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, final
 
-from sluicegate.doors.wsgi import Environ, status_line
+from sluicegate.doors.wsgi import Environ, path_in_app, status_line
 from sluicegate.resilience.faults.asgi import PROMISED_BYTES
 from sluicegate.resilience.faults.injector import FIELD, FaultInjector, Injection
 
@@ -27,7 +27,7 @@ class FaultyWsgiApp:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request, or let it meet its fault."""
         injection = self.faults.pick(
-            environ.get("PATH_INFO", ""),
+            path_in_app(environ),
             lambda name: _value(environ, name),
         )
         if injection is None:

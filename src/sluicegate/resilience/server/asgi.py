@@ -4,10 +4,11 @@
 
 It is a plain ASGI callable, the outermost one. A request is given its deadline, waits for a slot,
 and runs with the context of `resilience/context.py`. A refusal is problem details with an overload
-mark where we are overloaded. Its endpoint is the name that `endpoint` gives a scope, or its path.
-WebSockets and lifespan pass unchanged, and so does what `bypass` names. A claim that cannot be
-understood is answered with 400.
+mark where we are overloaded. Its endpoint is the name that `endpoint` gives a scope, or its path
+below a mount or a root path. WebSockets and lifespan pass unchanged, and so does what `bypass`
+names. A claim that cannot be understood is answered with 400.
 
+    body        read before the request is queued (`inbox.py` has the bounds)
     slot        from admission to the last byte of the response; of a stream, to its first message
                 (`hold_streams`: its last)
     hang-up     leaves the queue at once (`inbox.py`); work that has begun goes on
@@ -28,7 +29,16 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.doors.asgi import App, Message, RawFields, Receive, Scope, Send, respond
+from sluicegate.doors.asgi import (
+    App,
+    Message,
+    RawFields,
+    Receive,
+    Scope,
+    Send,
+    path_in_app,
+    respond,
+)
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.stack import outcome_of
@@ -39,8 +49,8 @@ from sluicegate.resilience.context import (
     set_served,
 )
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.inbox import READ_BYTES, Inbox, InFlight, body_bytes
-from sluicegate.resilience.server.protection import Protection, protection_of
+from sluicegate.resilience.server.inbox import READ_BYTES, Bodies, Inbox, InFlight, body_bytes
+from sluicegate.resilience.server.protection import Protection, check_app, protection_of
 from sluicegate.resilience.settings import Resilience
 
 _OVERLOADED = frozenset({503, 504})
@@ -64,17 +74,18 @@ class ProtectedApp:
         self._caller = caller
         self._endpoint = endpoint
         self._in_flight = InFlight()
+        self._bodies = Bodies(protection.settings.queue_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request when it is its turn; pass everything else."""
         protection = self.protection
-        if scope["type"] != "http" or scope["path"] in protection.bypass:
+        if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        endpoint = scope["path"]
-        if self._endpoint is not None:
+        endpoint = path_in_app(scope) if scope.get("root_path") else scope["path"]
+        if self._endpoint is not None and endpoint not in protection.bypass:
             endpoint = self._endpoint(scope)
-            if endpoint in protection.bypass:
-                return await self.app(scope, receive, send)
+        if endpoint in protection.bypass:
+            return await self.app(scope, receive, send)
         left, claimed = [], []
         for name, value in scope["headers"]:
             if name == DEADLINE_MS:
@@ -95,11 +106,12 @@ class ProtectedApp:
             caller="" if self._caller is None else self._caller(scope) or "",
         )
         inbox: Inbox | None = None
-        admitted = protection.try_admit(request, now_us)
+        size = body_bytes(scope)
+        admitted = None if size else protection.try_admit(request, now_us)
         if admitted is None:
             inbox = Inbox(scope, receive)
             try:
-                admitted = await self._wait(request, scope, inbox)
+                admitted = await self._wait(request, size, inbox)
             finally:
                 if not isinstance(admitted, GatePermit):
                     inbox.close()
@@ -111,18 +123,25 @@ class ProtectedApp:
         return await self._serve(scope, receive, send, inbox, admitted, claimed_us)
 
     async def _wait(
-        self, request: Request, scope: Scope, inbox: Inbox
+        self, request: Request, size: int, inbox: Inbox
     ) -> GatePermit | Decision | None:
-        """Return a slot or a refusal; None if the caller has hung up."""
+        """Return a slot or a refusal, after the body; None if the caller has hung up."""
+        protection = self.protection
+        if size:
+            await inbox.read_body(size, self._bodies)
+            if inbox.gone:
+                return None
+            admitted = protection.try_admit(request, protection.clock.now_us())
+            if admitted is not None:
+                return admitted
         task = asyncio.current_task()
         assert task is not None
         cancelling = task.cancelling()
         inbox.hung_up = task.cancel
         inbox.read_ahead()
-        size = body_bytes(scope)
         held = _HELD_BYTES_MAX if size < 0 else min(size, _HELD_BYTES_MAX)
         try:
-            return await self.protection.wait(request, held)
+            return await protection.wait(request, max(held, inbox.held_bytes))
         except asyncio.CancelledError:
             if inbox.gone and task.uncancel() <= cancelling:
                 return None
@@ -183,6 +202,7 @@ def protect(
     `caller` names the authenticated caller of a scope. Without it all callers are strangers, and
     none may claim to be CRITICAL.
     """
+    check_app(app, "ASGI")
     protection = protection_of(settings, protection, threaded=False)
     return ProtectedApp(app, protection, caller, endpoint)
 

@@ -1,13 +1,16 @@
 """Inbox: the messages of one request, which may be read before its application asks for them.
 
+A body is read before its request is queued, so that a slow upload holds no slot while it arrives.
 Only reading shows that a caller has hung up. So a request is read while it waits in the queue. It
 is also read after `YOUNG_S` in flight, once its whole body has been read, while the application
 does not read. The application receives these messages in order when it reads.
 
 A read ahead is never cancelled while the request lasts: a message would be lost with it.
 
-Cost: one task for each message read ahead, and one timer for all requests in flight. Bounds: no
-more is read ahead once `READ_BYTES` are held, and the server may hold the same amount.
+Cost: one task for each message read ahead, except of a body whose length is known, and one timer
+for all requests in flight. Bounds: before the queue at most `BODY_BYTES` of a body are read, and as
+many bytes of all bodies as may be queued; a body beyond that is read in its slot. In the queue no
+more is read once `READ_BYTES` are held, and the server may hold the same amount.
 """
 
 from __future__ import annotations
@@ -20,9 +23,22 @@ from typing import Final, final
 from sluicegate.doors.asgi import Message, Receive, Scope
 
 READ_BYTES: Final = 65_536
+BODY_BYTES: Final = 1 << 20  # of one body, before its request takes a slot
+PAUSE_S: Final = 1.0  # in a body of unknown length: it may wait for the response to begin
 YOUNG_S: Final = 0.1  # a timer for each quick request would cost more than it finds
 _DIGITS_MAX: Final = 20  # of a length; Python reads no number of thousands of digits
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+@final
+class Bodies:
+    """The bytes of all bodies that are being read before their requests are queued."""
+
+    __slots__ = ("held_bytes", "held_bytes_max")
+
+    def __init__(self, held_bytes_max: int) -> None:
+        self.held_bytes = 0
+        self.held_bytes_max = held_bytes_max
 
 
 @final
@@ -32,13 +48,13 @@ class Inbox:
     __slots__ = (
         "_app_reads",
         "_complete",
-        "_held_bytes",
         "_messages",
         "_reading",
         "_receive",
         "_scope",
         "ahead",
         "gone",
+        "held_bytes",
         "hung_up",
     )
 
@@ -46,7 +62,7 @@ class Inbox:
         self._scope = scope
         self._receive = receive
         self._messages: deque[Message] | None = None
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._reading: asyncio.Task[Message] | None = None
         self._app_reads = 0
         self._complete = False
@@ -60,7 +76,7 @@ class Inbox:
         while True:
             if self._messages:
                 message = self._messages.popleft()
-                self._held_bytes -= len(message.get("body", b""))
+                self.held_bytes -= len(message.get("body", b""))
                 return message
             if self._reading is None:
                 break
@@ -73,12 +89,30 @@ class Inbox:
         self._note(message)
         return message
 
+    async def read_body(self, size: int, bodies: Bodies) -> None:
+        """Read the body, as far as the bounds allow; a `size` of -1 is an unknown length."""
+        if any(name == b"expect" for name, _ in self._scope["headers"]):
+            return  # its caller sends the body once the request is admitted
+        held = 0
+        try:
+            while not self._complete and not self.gone and held < BODY_BYTES:
+                if bodies.held_bytes >= bodies.held_bytes_max:
+                    return
+                if size >= 0:
+                    self._keep(await self._receive())
+                elif not await self._keep_next():
+                    return
+                bodies.held_bytes += self.held_bytes - held
+                held = self.held_bytes
+        finally:
+            bodies.held_bytes -= held
+
     def read_ahead(self) -> None:
         """Read until the caller hangs up or enough is held."""
         self.ahead = True
-        if self._reading is None and self._held_bytes < READ_BYTES and not self.gone:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-            self._reading.add_done_callback(self._on_read)
+        may_read = self._complete or self.held_bytes < READ_BYTES
+        if may_read and self._reading is None and not self.gone:
+            self._begin_read()
 
     def watch(self) -> bool:
         """Read the next message; return False while it could still be part of the body."""
@@ -95,6 +129,17 @@ class Inbox:
         if self._reading is not None:
             self._reading.cancel()
 
+    def _begin_read(self) -> asyncio.Task[Message]:
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self._reading.add_done_callback(self._on_read)
+        return self._reading
+
+    async def _keep_next(self) -> bool:
+        """Keep the next message; return False if it does not arrive soon, or cannot be read."""
+        reading = self._begin_read()
+        done, _ = await asyncio.wait((reading,), timeout=PAUSE_S)
+        return bool(done) and not reading.cancelled() and reading.exception() is None
+
     async def _read(self) -> Message:
         return await self._receive()
 
@@ -102,15 +147,17 @@ class Inbox:
         self._reading = None
         if task.cancelled() or task.exception() is not None:
             return  # the application gets the same when it reads
-        message = task.result()
+        was_complete = self._complete
+        self._keep(task.result())
+        if self.ahead and not was_complete:  # some clients in tests repeat their last message
+            self.read_ahead()
+
+    def _keep(self, message: Message) -> None:
         if self._messages is None:
             self._messages = deque()
         self._messages.append(message)
-        self._held_bytes += len(message.get("body", b""))
-        was_complete = self._complete
+        self.held_bytes += len(message.get("body", b""))
         self._note(message)
-        if self.ahead and not was_complete:  # some clients in tests repeat their last message
-            self.read_ahead()
 
     def _note(self, message: Message) -> None:
         if message["type"] == "http.request":

@@ -30,6 +30,7 @@ from sluicegate.contracts.request import Measured, Request, make_request
 from sluicegate.policies.admission.degradation import Degradation, OverloadLevel
 from sluicegate.policies.admission.gate import LIMIT_MAX, Gate, GatePermit, GateSettings, GateStats
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.policies.settings import check_type
 from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
 from sluicegate.resilience.server.loop_lag import LoopLag
@@ -343,6 +344,11 @@ def protection_of(
     settings: Resilience | None, protection: Protection | None, *, threaded: bool
 ) -> Protection:
     """Return the protection given to a server, or a new one of these settings."""
+    if settings is not None:
+        remedy = "give Resilience(slots=...), or resilience_settings(TABLE)"
+        check_type("protect.settings", settings, Resilience, remedy)
+    if protection is not None:
+        check_type("protect.protection", protection, Protection, "give a Protection")
     if protection is None:
         return Protection(settings, threaded=threaded)
     if settings is not None:
@@ -351,6 +357,12 @@ def protection_of(
         remedy = f"make it with threaded={threaded} for this kind of server"
         raise BadValue("protect.protection.threaded", protection.threaded, remedy)
     return protection
+
+
+def check_app(app: object, kind: str) -> None:
+    """Refuse what cannot be called as an application of this kind."""
+    if not callable(app):
+        raise BadValue("protect.app", app, f"give an application, a callable of {kind}")
 
 
 def is_overload(decision: Decision) -> bool:

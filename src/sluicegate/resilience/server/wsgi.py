@@ -27,7 +27,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies
-from sluicegate.doors.wsgi import Environ, WsgiArrival, status_line
+from sluicegate.doors.wsgi import Environ, WsgiArrival, path_in_app, status_line
 from sluicegate.policies.admission.gate import GatePermit
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import (
@@ -37,7 +37,7 @@ from sluicegate.resilience.context import (
     set_served,
 )
 from sluicegate.resilience.overload_mark import handed_on_fields
-from sluicegate.resilience.server.protection import Protection, protection_of
+from sluicegate.resilience.server.protection import Protection, check_app, protection_of
 from sluicegate.resilience.server.wsgi_threads import server_threads
 from sluicegate.resilience.settings import Resilience
 
@@ -75,7 +75,7 @@ class ProtectedWsgiApp:
             self._counted_threads = True
             _warn_of_few_threads(protection, server_threads(environ))
         arrival = WsgiArrival(environ, _SOCKET_ONLY, None)
-        path = arrival.path
+        path = path_in_app(environ)
         if path in protection.bypass:
             return self.app(environ, start_response)
         endpoint = path
@@ -121,6 +121,7 @@ def protect(
     `caller` names the authenticated caller of a request, as for ASGI; a protection that is given
     is made with `threaded=True`.
     """
+    check_app(app, "WSGI")
     protection = protection_of(settings, protection, threaded=True)
     return ProtectedWsgiApp(app, protection, caller, endpoint)
 

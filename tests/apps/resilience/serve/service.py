@@ -67,6 +67,8 @@ def serving(folder: Path, *flags: str, callers: str = "") -> Iterator[Served]:
     settings = folder / "resilience.toml"
     settings.write_text(callers)
     command = [sys.executable, "-m", "sluicegate.cli", "resilience", "serve", SHOP]
+    if "--leave-s" not in flags:
+        command += ["--leave-s", "0"]
     with subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--settings", str(settings), *flags],
         stdout=subprocess.PIPE,

@@ -41,6 +41,7 @@ def work() -> str:
 
 
 @app.get("/healthz")
+@app.get("/readyz")
 def health() -> str:
     return "ok"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.apps.resilience.serve import request_stream
 from sluicegate.apps.resilience.serve.front import Front, request_head, with_slots
 from sluicegate.apps.resilience.serve.response_buffer import (
     BYTES_AHEAD_MAX,
@@ -223,6 +224,64 @@ def test_body_that_arrives_slowly_holds_no_slot(play: Callable[[Play], None]) ->
         assert (fast.status, inflight(front), slow.status) == (200, 0, 0)
         rest.set()
         await slow.task
+
+    play(one)
+
+
+class Halfway(Asked):
+    """An upload of 200 kB whose second half arrives when `rest` is set."""
+
+    def __init__(self, front: Front, path: str, **headers: str) -> None:
+        self.rest = asyncio.Event()
+        self._parts = 0
+        super().__init__(front, path, content_length="200000", **headers)
+
+    async def _receive(self) -> Message:
+        self._parts += 1
+        if self._parts == 1:
+            return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+        if self._parts == 2:
+            await self.rest.wait()
+            return {"type": "http.request", "body": b"x" * 100_000, "more_body": False}
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+
+def test_upload_that_pauses_beyond_what_is_read_ahead_holds_no_slot(
+    play: Callable[[Play], None],
+) -> None:
+    async def one(front: Front, folder: Path) -> None:
+        slow = Halfway(front, "/pid")
+        fast = Asked(front, "/pid")
+        await fast.task
+        assert (fast.status, inflight(front), slow.status) == (200, 0, 0)
+        slow.rest.set()
+        await slow.task
+        assert slow.status == 200
+
+    play(one)
+
+
+def test_upload_that_stops_is_answered_with_408(
+    play: Callable[[Play], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_stream, "BODY_STALL_S_MAX", 0.1)
+
+    async def one(front: Front, folder: Path) -> None:
+        stopped = Halfway(front, "/pid")
+        await stopped.task
+        assert (stopped.status, inflight(front), queued(front)) == (408, 0, 0)
+
+    play(one)
+
+
+def test_body_that_is_expected_is_read_in_its_slot(play: Callable[[Play], None]) -> None:
+    async def one(front: Front, folder: Path) -> None:
+        expects = Halfway(front, "/pid", expect="100-continue")
+        await until(lambda: inflight(front) == 1)
+        expects.rest.set()
+        await expects.task
+        assert expects.status == 200
 
     play(one)
 

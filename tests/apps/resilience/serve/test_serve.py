@@ -257,6 +257,29 @@ def test_sigterm_finishes_requests_in_flight_and_queued(tmp_path: Path) -> None:
         assert shop.process.wait(PATIENCE_S) == 0
 
 
+def test_sigterm_leaves_ready_line_first_and_serves(tmp_path: Path) -> None:
+    with serving(tmp_path, "--leave-s", "60") as shop:
+        kept = http.client.HTTPConnection("127.0.0.1", shop.port, timeout=PATIENCE_S)
+        with contextlib.closing(kept):
+            kept.request("GET", "/healthz")
+            kept.getresponse().read()
+            assert shop.ask("/readyz").status == 200
+            shop.process.send_signal(signal.SIGTERM)
+            until(lambda: shop.ask("/readyz").status == 503)
+            kept.request("GET", "/healthz")
+            answer = kept.getresponse()
+            assert (answer.status, answer.getheader("connection")) == (200, "close")
+            assert shop.ask("/healthz").headers["connection"] == "close"
+        shop.process.send_signal(signal.SIGTERM)  # skips the wait
+        assert shop.process.wait(PATIENCE_S) == 0
+
+
+def test_sigterm_ends_after_leave_time(tmp_path: Path) -> None:
+    with serving(tmp_path, "--leave-s", "0.2") as shop:
+        shop.process.send_signal(signal.SIGTERM)
+        assert shop.process.wait(PATIENCE_S) == 0
+
+
 def is_refused(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port)).close()
@@ -279,6 +302,7 @@ def test_killed_front_takes_its_workers_with_it(tmp_path: Path) -> None:
         ([SHOP, "--workers", "0"], "--workers: 0 cannot be used"),
         ([SHOP, "--threads", "0"], "--threads: 0 cannot be used"),
         ([SHOP, "--drain-s", "-1"], "--drain-s: -1.0 cannot be used"),
+        ([SHOP, "--leave-s", "-1"], "--leave-s: -1.0 cannot be used"),
         ([SHOP, "--listen", "8000"], "--listen: '8000' cannot be used; write HOST:PORT"),
         ([SHOP, "--trusted-proxies", "x"], "--trusted-proxies: 'x' cannot be used; write networks"),
         ([SHOP, "--caller-header", "X-User"], "add --trusted-proxies"),

@@ -7,6 +7,7 @@ it is hot, a multi-get of one partition is cached as a whole.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from itertools import chain as chained
@@ -247,6 +248,8 @@ class MultiGets:
                     size += read_bytes
                     pending_bytes += read_bytes
                     self._memory.size_bytes += read_bytes
+                    if first < len(group):
+                        await asyncio.sleep(0)  # thousands of rows would hold up the loop
             for one in warm:
                 self._memory.check()
                 later = self._gets.get(table, places[one][0], places[one][1], call)

@@ -68,8 +68,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="header in which these proxies name the caller [none]",
     )  # fmt: skip
     parser.add_argument(
+        "--leave-s", type=float, default=5.0, metavar="SECONDS",
+        help="time to serve, but not ready, after SIGTERM [5]",
+    )  # fmt: skip
+    parser.add_argument(
         "--drain-s", type=float, default=30.0, metavar="SECONDS",
-        help="time to finish requests after SIGTERM [30]",
+        help="time to finish requests after that [30]",
     )  # fmt: skip
 
 
@@ -77,6 +81,7 @@ def run(arguments: Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     within("--workers", arguments.workers, 1, _WORKERS_MAX)
     within("--threads", arguments.threads, 1, _THREADS_MAX)
+    part_of("--leave-s", arguments.leave_s, 0.0, 3_600.0)
     part_of("--drain-s", arguments.drain_s, 0.0, 3_600.0)
     _check_app(arguments.app)
     settings = Resilience.load(arguments.settings) if arguments.settings else Resilience()
@@ -121,13 +126,15 @@ async def _serve(
     import uvicorn  # noqa: PLC0415 - may be missing
 
     from sluicegate.apps.resilience.serve.front import Front, with_slots  # noqa: PLC0415
+    from sluicegate.apps.resilience.serve.leaving_server import LeavingServer  # noqa: PLC0415
     from sluicegate.apps.resilience.serve.workers import Workers  # noqa: PLC0415
 
     slots = arguments.workers * arguments.threads
     workers = Workers(arguments.app, arguments.workers, arguments.threads, folder)
     header = arguments.caller_header.lower().encode("ascii")
+    front = Front(workers, with_slots(settings, slots), proxies, header)
     config = uvicorn.Config(
-        Front(workers, with_slots(settings, slots), proxies, header),
+        front,
         http="httptools",
         ws="none",
         lifespan="off",
@@ -138,7 +145,7 @@ async def _serve(
         date_header=False,  # a worker writes both
         timeout_graceful_shutdown=max(1, round(arguments.drain_s)),
     )
-    server = uvicorn.Server(config)
+    server = LeavingServer(config, front, arguments.leave_s)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     for number in _SIGNALS:
@@ -151,14 +158,14 @@ async def _serve(
         if not starting.done():
             return
         starting.result()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, server.handle_exit)  # before it begins: none may be lost
         sys.stdout.write(
             f"http://{_shown(listening)}: {arguments.workers} workers x {arguments.threads} "
             f"threads of {arguments.app}; limit {slots} (workers x threads)\n"
         )
         sys.stdout.flush()
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, _ignore)
         await server.serve(sockets=[listening])
     finally:
         starting.cancel()

@@ -16,17 +16,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, final
 
-from sluicegate.apps.resilience.serve.request_stream import RequestStream
+from sluicegate.apps.resilience.serve.request_stream import (
+    BODY_STALL_S_MAX,
+    BodyStalledError,
+    RequestStream,
+)
 from sluicegate.apps.resilience.serve.response_buffer import HeldBytes, ResponseBuffer
 from sluicegate.apps.resilience.serve.upstream import Upstream, WorkerLostError
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Workers
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.doors.asgi import Receive, Scope, Send
+from sluicegate.doors.asgi import Message, Receive, Scope, Send
 from sluicegate.doors.binding import Address
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS
 from sluicegate.doors.connection import PeerInfo
@@ -38,7 +42,6 @@ from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import now_us
 
-BODY_STALL_S_MAX: Final = 30.0  # without a byte of a request's body; its slot must not wait longer
 _INCOMING: Final = "sluicegate.incoming"
 _CALLER: Final = "sluicegate.caller"
 _CONNECT_TRIES: Final = 3
@@ -52,6 +55,8 @@ _OURS: Final = frozenset({
     CRITICALITY, DEADLINE_MS, FORWARDED.encode(), b"x-forwarded-for", b"x-forwarded-host",
     b"x-forwarded-port", b"x-forwarded-prefix", b"x-forwarded-proto", b"x-real-ip",
 })  # fmt: skip
+READY_PATHS: Final = frozenset({"/readyz", "/ready"})
+_LEAVING: Final = problem(503, "Service Unavailable", "leaving: this server ends soon", close=True)
 _BAD_GATEWAY: Final = problem(
     502, "Bad Gateway", "the worker process ended before it answered; the request was not repeated"
 )
@@ -84,6 +89,7 @@ class Front:
         self._proxies = proxies
         self._caller_header = caller_header
         self._held = HeldBytes()
+        self.leaving = False  # not ready, and each response closes its connection
         self.protected = protect(
             Forwarder(workers), settings, caller=lambda scope: scope.get(_CALLER)
         )
@@ -97,6 +103,11 @@ class Front:
         if mistake is not None:
             await _reply(mistake, send, scope["method"])
             return
+        if self.leaving:
+            if scope["path"] in READY_PATHS:
+                await _reply(_LEAVING, send, scope["method"])
+                return
+            send = _closing(send)
         incoming = RequestStream(scope, receive)
         scope[_INCOMING] = incoming
         try:
@@ -125,6 +136,8 @@ class Front:
             if not incoming.gone or incoming.on_gone is not leave:
                 raise
             task.uncancel()
+        except BodyStalledError:  # before the request was queued
+            await _reply(_BODY_TOO_SLOW, send, scope["method"])
         finally:
             outgoing.close()
 
@@ -248,8 +261,7 @@ class _Exchange:
         chunked = all(name != b"content-length" for name, _ in self._scope["headers"])
         more = True
         while more:
-            async with asyncio.timeout(BODY_STALL_S_MAX):
-                message = await self._receive()
+            message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             data, more = message.get("body", b""), message.get("more_body", False)
@@ -321,6 +333,18 @@ def _dropped(fields: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return _HOP_BY_HOP.union(one.strip().lower() for value in named for one in value.split(b","))
 
 
+def _closing(send: Send) -> Send:
+    """Return a `send` whose response closes its connection."""
+
+    def sent(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            fields = [one for one in message["headers"] if one[0] != b"connection"]
+            message = {**message, "headers": [*fields, (b"connection", b"close")]}
+        return send(message)
+
+    return sent
+
+
 async def _reply(reply: HttpReply, send: Send, method: str) -> None:
     headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
     if reply.close:
@@ -330,4 +354,4 @@ async def _reply(reply: HttpReply, send: Send, method: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-__all__ = ["BODY_STALL_S_MAX", "Forwarder", "Front", "request_head", "with_slots"]
+__all__ = ["Forwarder", "Front", "request_head", "with_slots"]

@@ -1,9 +1,11 @@
 """Request stream: the messages of one request, read ahead of the application.
 
-Two reasons to read ahead: a client that disconnects while its request waits is noticed, and a small
-body that arrives slowly takes no slot. `READ_AHEAD_BYTES` of a body are kept; the rest stays in the
-server until the application reads it. A client that sends `Expect: 100-continue` is not read before
-its request is admitted, so that it need not send the body of a rejected request.
+Two reasons to read ahead: a client that disconnects while its request waits is noticed, and a body
+that arrives slowly takes no slot. `READ_AHEAD_BYTES` of a body are kept; the rest stays in the
+server until it is received, by `protect` before it queues the request or by the application. A body
+that stops for `BODY_STALL_S_MAX` raises `BodyStalledError`. A client that sends `Expect:
+100-continue` is not read before its request is admitted, so that it need not send the body of a
+rejected request.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from typing import Final, final
 from sluicegate.doors.asgi import Message, Receive, Scope
 
 READ_AHEAD_BYTES: Final = 64 * 1024
+BODY_STALL_S_MAX: Final = 30.0  # without a byte of a request's body; its slot must not wait longer
 _GONE: Final[Message] = {"type": "http.disconnect"}
+
+
+class BodyStalledError(TimeoutError):
+    """No byte of a body arrived for `BODY_STALL_S_MAX`."""
 
 
 @final
@@ -53,7 +60,11 @@ class RequestStream:
             if self.gone:
                 return _GONE
             self._news.clear()
-            await self._news.wait()
+            try:
+                async with asyncio.timeout(None if self._whole else BODY_STALL_S_MAX):
+                    await self._news.wait()
+            except TimeoutError:
+                raise BodyStalledError from None
         message = self._messages.popleft()
         self._bytes -= len(message.get("body", b""))
         return message
