@@ -29,8 +29,11 @@ def part_of(field: str, value: float, least: float, most: float) -> None:
 
 def micros_of(field: str, seconds: object) -> int:
     """Return seconds in microseconds."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not math.isfinite(seconds):
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not math.isfinite(seconds)
+    ):
         raise BadValue(field, seconds, "give a number of seconds, as 0.5")
     return int(seconds * 1e6)
 

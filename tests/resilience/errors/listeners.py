@@ -73,7 +73,11 @@ class Closing:
             except OSError:
                 return
             with contextlib.suppress(OSError), connection:
-                connection.settimeout(0.05)
+                connection.settimeout(10 if self._answer else 0.05)
                 with contextlib.suppress(TimeoutError):
                     connection.recv(65_536)
                     connection.sendall(self._answer)
+                    if self._answer:  # with anything unread the peer would see a reset
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(65_536):
+                            pass
