@@ -252,7 +252,7 @@ def test_nobody_changes_anything_without_a_token_a_role_or_the_pages_mark(
     assert nobody.ask("GET", "/changes")[:2] == (303, "/changes/sign-in?next=%2Fchanges")
     status, _, page = nobody.post("/changes/sign-in", {"token": "x" * 32})
     assert status == 403
-    assert "who speaks is not known" in page
+    assert "send the token of a caller that the service knows" in page
     ann, eve = Person(changing.console, ANN), Person(changing.console, EVE)
     base = base_in(eve.get(EDIT))
     fields = {"file": "rules.yaml", "text": "x: 1", "base": base, "message": "x"}

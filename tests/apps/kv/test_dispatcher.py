@@ -147,11 +147,11 @@ def test_a_read_is_given_up_at_its_deadline_and_holds_its_place_until_the_engine
 
 def test_no_more_than_the_places_are_in_an_engine_that_stands_still() -> None:
     async def story() -> None:
-        faulty = "faulty+memory:?slots=1&work_ms=150"
+        faulty = "faulty+memory:?slots=1&work_ms=600"
         async with dispatcher("--engine", faulty, "--slots", "4", "--hot", "off") as one:
             outcomes: list[object] = []
             for turn in range(8):
-                call = CallContext(ANYBODY, deadline_us=one.clock.now_us() + 10_000)
+                call = CallContext(ANYBODY, deadline_us=one.clock.now_us() + 60_000)
                 try:
                     answer = one.dispatcher.get("t", b"%d" % turn, b"", call)
                     outcomes.append(await answer if isinstance(answer, Awaitable) else answer)

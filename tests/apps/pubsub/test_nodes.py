@@ -25,7 +25,7 @@ from sluicegate.client.pubsub import PubSubClient, PubSubPage
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.contracts.errors import Refused, SluicegateError
-from sluicegate.contracts.reasons import HOME_UNAVAILABLE
+from sluicegate.contracts.reasons import HOME_UNAVAILABLE, OVERLOADED
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.testing import HandClock, SeededChance
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
@@ -282,8 +282,8 @@ def test_restarted_home_fails_no_publish_at_another_node(cluster: PubSubCluster)
     assert [one["data"] for one in page["messages"]] == ["first", *range(sent)]
 
 
-def test_publishes_that_wait_for_home_are_bounded_in_count_and_time(tmp_path: Path) -> None:
-    flags = (*UNLIMITED, "--forwards-max", "2", "--leave-s", "0")
+def test_publishes_wait_for_home_for_a_bounded_time(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--leave-s", "0")
     with PubSubCluster(tmp_path, 2, *flags) as pair, ThreadPoolExecutor() as pool:
         channel, n2 = pair.channel_at("n1"), pair.nodes["n2"]
         until(lambda: n2.publish(channel, 0, ANN)[0] == 200, "n1 to be there")
@@ -291,7 +291,6 @@ def test_publishes_that_wait_for_home_are_bounded_in_count_and_time(tmp_path: Pa
         began_s = time.monotonic()
         waiting = [pool.submit(n2.publish, channel, number, ANN) for number in range(2)]
         until(lambda: pair.state(n2)["peers"]["n1"]["held"] == 2, "that two wait")
-        assert n2.publish(channel, 2, ANN)[1]["reason"] == "overloaded"
         assert [one.result()[1]["reason"] for one in waiting] == ["home_unavailable"] * 2
         assert time.monotonic() - began_s < RETURN_S + PATIENCE_S
         began_s = time.monotonic()
@@ -299,13 +298,40 @@ def test_publishes_that_wait_for_home_are_bounded_in_count_and_time(tmp_path: Pa
         assert time.monotonic() - began_s < RETURN_S / 2, "a home that stays away is not waited for"
 
 
+def test_publishes_that_wait_for_home_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        nodes = nodes_with_home_away()
+        key = ChannelKey("ann", "c")
+        waiting = [
+            asyncio.ensure_future(nodes.publish("n2", key, number, passed=False))
+            for number in range(2)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused) as refused:
+            await nodes.publish("n2", key, 2, passed=False)
+        assert refused.value.decision.reason is OVERLOADED
+        for one in waiting:
+            assert not one.done()
+            one.cancel()
+        await nodes.close()
+
+    monkeypatch.setattr("sluicegate.apps.pubsub.nodes.FORWARDS_MAX", 2)
+    asyncio.run(story())
+
+
+def nodes_with_home_away() -> Nodes:
+    """Node n1, which knows of an n2 that has said goodbye."""
+    limiter = AccountLimiter("n1", 1, lambda _: None, SeededChance(1), 0)
+    alone = ClusterNode(limiter, {}, RedisSettings(), HandClock(), SeededChance(1))
+    members = {"n1": NOWHERE, "n2": Endpoint("127.0.0.1", 1)}
+    nodes = Nodes(NodeSettings(node="n1"), alone, members)
+    nodes.peer("n2").client.left_s = asyncio.get_running_loop().time()
+    return nodes
+
+
 def test_bytes_that_wait_for_homes_are_bounded() -> None:
     async def story() -> None:
-        limiter = AccountLimiter("n1", 1, lambda _: None, SeededChance(1), 0)
-        alone = ClusterNode(limiter, {}, RedisSettings(), HandClock(), SeededChance(1))
-        members = {"n1": NOWHERE, "n2": Endpoint("127.0.0.1", 1)}
-        nodes = Nodes(NodeSettings(node="n1"), alone, members)
-        nodes.peer("n2").client.left_s = asyncio.get_running_loop().time()
+        nodes = nodes_with_home_away()
         key, half = ChannelKey("ann", "c"), "x" * (HELD_BYTES_MAX // 2)
         async with asyncio.TaskGroup() as group:
             one = group.create_task(nodes.publish("n2", key, half, passed=False))

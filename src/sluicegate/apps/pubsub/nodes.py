@@ -7,7 +7,7 @@ channels are refused at once, and nothing else is held up by them.
 
 A home that said goodbye is being restarted. It did not accept the requests that it had not answered
 by then. So this node holds them, with later requests to that home, until the home is back, for at
-most `RETURN_S`. Bounds: `forwards_max` held requests for each home, `HELD_BYTES_MAX` for all.
+most `RETURN_S`. Bounds: `FORWARDS_MAX` held requests for each home, `HELD_BYTES_MAX` for all.
 """
 
 from __future__ import annotations
