@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.edge import Given
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE, Reason
@@ -207,7 +208,7 @@ class Fields:
 
 
 def response_headers(
-    decision: Decision, limit: Limit | None = None, *, style: str = "ietf"
+    decision: Given[Decision], limit: Given[Limit | None] = None, *, style: Given[str] = "ietf"
 ) -> dict[str, str]:
     """Return the headers that tell a caller of a decision, as `{"retry-after": "30"}`.
 
