@@ -85,7 +85,7 @@ SMALL: Final[dict[str, Small]] = {
     "mesh_rules": Small({"CALLS": 500, "FILE_RULES": 200}, ("--rules", "500", "--rounds", "1")),
     "neighbours": Small({"ROUNDS": 1}, ("--seconds", "0.1")),
     "node_reports": Small({"ROUNDS": 1}, ("--seconds", "0.02")),
-    "outage": Small({"OUTAGE_S": 0.5}, ("--rounds", "1")),
+    "outage": Small({"OUTAGE_S": 1.0}, ("--rounds", "1")),
     "policies": Small({"REQUESTS": 50, "SINGLE": 200, "ROUNDS": 1}),
     "pubsub": Small({"SUBSCRIBERS": 20, "IDLE": 20, "ROUNDS": 1}, ("--seconds", "0.2")),
     "pubsub_refusals": Small({"ATTEMPTS": 300, "ROUNDS": 1}),
