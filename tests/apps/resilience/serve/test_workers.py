@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.apps.resilience.serve.upstream import Upstream
 from sluicegate.apps.resilience.serve.workers import ThreadBook, Worker
 from sluicegate.contracts.errors import Unavailable
 
@@ -108,5 +109,37 @@ def test_too_many_waiting_raises_unavailable() -> None:
             with pytest.raises(Unavailable, match="1 requests wait for a thread"):
                 await hold(book, stack)
             waiting.cancel()
+
+    asyncio.run(one())
+
+
+def test_connection_that_was_just_aborted_serves_no_other_request(tmp_path: Path) -> None:
+    """The transport tells of the end a turn later; a request on it meanwhile was a 502."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async def exchange(upstream: Upstream) -> int:
+        await upstream.begin("GET", b"GET / HTTP/1.1\r\nhost: shop\r\n\r\n")
+        return (await upstream.head()).status
+
+    async def one() -> None:
+        path = tmp_path / "worker"
+        async with await asyncio.start_unix_server(answer, path):
+            worker = Worker(1, path, NO_PROCESS)
+            kept, aborted = await worker.connect(), await worker.connect()
+            for upstream in (kept, aborted):
+                assert await exchange(upstream) == 200
+            worker.release(kept)
+            aborted.abort()
+            worker.release(aborted)
+            again = await worker.connect()
+            assert again is kept
+            assert await exchange(again) == 200
+            again.abort()
+            await asyncio.sleep(0.05)  # the server's connections end
 
     asyncio.run(one())

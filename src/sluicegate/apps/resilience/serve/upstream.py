@@ -95,7 +95,8 @@ class Upstream(asyncio.Protocol):
                 await self._change()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once; the transport says so a turn of the loop later."""
+        self._reusable = False
         if self._transport is not None:
             self._transport.abort()
 
