@@ -114,7 +114,7 @@ def test_too_many_waiting_raises_unavailable() -> None:
 
 
 def test_connection_that_was_just_aborted_serves_no_other_request(tmp_path: Path) -> None:
-    """The transport tells of the end a turn later; a request on it meanwhile was a 502."""
+    """Its transport ends one turn of the loop later; a request sent before that was a 502."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readline():
