@@ -107,7 +107,7 @@ class NotAwaited(SluicegateError, TypeError):  # noqa: N818 - likewise
 class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
     """The caller is not identified, and must be here."""
 
-    def __init__(self, remedy: str, problem: str = "who speaks is not known here") -> None:
+    def __init__(self, remedy: str, problem: str = "the caller is not known here") -> None:
         super().__init__(f"{problem}; {remedy}")
         self.remedy = remedy
         self.problem = problem

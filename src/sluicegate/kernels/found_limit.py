@@ -37,6 +37,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, final
 
+from sluicegate.kernels.service_times import follow_least
+
 TARGET_SHARE: Final = 0.25
 HALF: Final = 0.5  # of the patience: work that takes more leaves a queue no room
 ROOM: Final = 2.0
@@ -47,7 +49,6 @@ LIMIT_MAX: Final = 1 << 20
 FEW: Final = WINDOW // 4
 _CALM_WINDOWS: Final = WINDOW // 2
 _HOLDS_MAX: Final = 512
-_ALONE_WEIGHT: Final = 1 / 512
 _SLOWEST: Final = 4  # a window does not wait for a unit that takes so many times the mean
 
 
@@ -296,9 +297,8 @@ class FoundLimit:
     def _learn_alone(self, mean_us: float, inflight: float) -> None:
         """The least mean of a window; a larger one counts slowly."""
         if self.alone_us == 0.0 or mean_us < self.alone_us:
-            self.alone_us, self._alone_inflight = mean_us, inflight
-        else:
-            self.alone_us += (mean_us - self.alone_us) * _ALONE_WEIGHT
+            self._alone_inflight = inflight
+        self.alone_us = follow_least(self.alone_us, mean_us)
 
     def _work_us(self, mean_us: float, inflight: float) -> float:
         """Return what work takes by itself, as far as the least time shows it; else 0.

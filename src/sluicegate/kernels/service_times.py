@@ -19,7 +19,7 @@ SAMPLES_MIN: Final = 8
 LEAST_SHARE: Final = 0.25
 BUCKETS: Final = 4 * 40  # up to 2^40 us, 12 days
 _FADE: Final = 0.98
-_ALONE_WEIGHT: Final = 1 / 512
+_LEAST_WEIGHT: Final = 1 / 512
 
 
 @final
@@ -154,10 +154,7 @@ class ServiceTimes:
         weight = min(1.0, 1.0 - _FADE + self._count / self.count)
         mean_us = self._sum / self._count
         self.usual_us += (mean_us - self.usual_us) * weight
-        if self.alone_us == 0.0 or mean_us < self.alone_us:
-            self.alone_us = mean_us
-        else:
-            self.alone_us += (mean_us - self.alone_us) * _ALONE_WEIGHT
+        self.alone_us = follow_least(self.alone_us, mean_us)
         long = self._long
         for place in range(BUCKETS):
             long[place] = long[place] * _FADE + self._buckets[place]
@@ -166,6 +163,13 @@ class ServiceTimes:
         self._last_inflight = self._inflight
         self._count = self._sum = self._inflight = 0
         self._began_us = now_us
+
+
+def follow_least(least_us: float, mean_us: float) -> float:
+    """Return the least mean so far, 0 if there was none; it follows larger ones slowly."""
+    if least_us == 0.0 or mean_us < least_us:
+        return mean_us
+    return least_us + (mean_us - least_us) * _LEAST_WEIGHT
 
 
 def _middle_of(place: int) -> int:

@@ -64,7 +64,7 @@ class Trace(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Which column is what: names of the header, or numbers from 0; None if there is none.
+    """The columns: names of the header, or numbers from 0; None if the trace has no such column.
 
     Several names of `cost` are added up. Time is a number in `unit`, or a date and time of day.
     """
@@ -88,7 +88,7 @@ def open_trace(path: str, columns: Columns | None = None) -> Trace:
     if columns is None:
         names = _numbered(_first_fields(path))
         if not names:
-            raise BadValue("trace", path, "it has no rows; give one that has")
+            raise BadValue("trace", path, "it has no rows; give a trace with at least one")
         if "time" not in names:
             raise BadValue("trace", path, "name the column of its time: --time NAME (or a number)")
         columns = Columns(key="key" if "key" in names else None)
@@ -127,12 +127,12 @@ def text_lines(file: IO[bytes]) -> Iterator[str]:
     try:
         yield from text
     finally:
-        with suppress(ValueError):  # closed already by whoever opened it
+        with suppress(ValueError):  # already closed by its owner
             text.detach()
 
 
 def from_zero(rows: Iterable[TraceRow], file: str) -> Iterator[TraceRow]:
-    """Shift the rows so that the first is at 0; refuse one that goes back in time."""
+    """Shift the rows so that the first is at 0; reject rows out of order."""
     first_us = last_us = -1
     for count, row in enumerate(rows, 1):
         if first_us < 0:
@@ -219,7 +219,7 @@ def _rows(path: str, columns: Columns) -> Iterator[TraceRow]:
                 if bad > columns.bad_rows_max:
                     short = isinstance(error, IndexError)
                     why = "it has too few columns" if short else error
-                    remedy = f"mend or leave out this row ({why})"
+                    remedy = f"correct or remove this row ({why})"
                     raise BadTraceRow(path, reader.line_num, ",".join(fields), remedy) from error
 
 
@@ -257,7 +257,7 @@ def _is_header(fields: Sequence[str], names: dict[str, int], columns: Columns) -
 
 
 def _check(path: str, columns: Columns, names: dict[str, int]) -> None:
-    """Time and key are needed where they were asked for; size and cost may be missing."""
+    """Require the columns of time and key that were named; size and cost may be missing."""
     for what, name in (("time", columns.time), ("key", columns.key)):
         if name is not None and name not in names:
             there = ", ".join(list(names)[: len(names) // 2]) or "none"

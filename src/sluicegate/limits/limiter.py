@@ -546,8 +546,8 @@ class Limiter:
         """Hold `key` to another rate for `ttl_s` seconds, in every process that follows `glass`.
 
         Without a rule, the rate holds under every rule of this limiter. It replaces an earlier
-        override of the key under the same rule. It is in force in this
-        process on return, and in others within a second. The key begins with a full limit of the
+        override of the key under the same rule. This process follows it on return, others within a
+        second. The key begins with a full limit of the
         new rate. Pass the `id` of the result to `end_override`. `sluicegate limits glass` lists and
         audits overrides.
         """

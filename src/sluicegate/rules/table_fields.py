@@ -123,7 +123,7 @@ class TableFields(RowFields):
         """Read a class for unnamed callers or requests: any but the highest."""
         found = Criticality.DEGRADED if value is None else self.criticality(at, value)
         if found is Criticality.CRITICAL:
-            self.refuse(at, value, "give a lower class, and name those who are CRITICAL")
+            self.refuse(at, value, "give a lower class, and list the CRITICAL callers by name")
         return found or Criticality.DEGRADED
 
     def switches(self, value: object) -> dict[str, str] | None:

@@ -71,7 +71,7 @@ def encode_report(report: SuppressReport) -> bytes:
 
 
 def parse_report(parts: Sequence[bytes]) -> SuppressReport:
-    """The report that a command says; `BadValue` for whatever no node of ours would say."""
+    """Parse the report of a command; raise `BadValue` if no node would send it."""
     if len(parts) < _HEAD_WORDS or (len(parts) - _HEAD_WORDS) % _COUNT_WORDS:
         raise BadValue(
             "report", f"{len(parts)} words", "give version node boot term generation leaving "
@@ -118,7 +118,7 @@ def encode_answer(message: FactorMessage | None) -> bytes:
 
 
 def parse_answer(reply: object) -> FactorMessage | None:
-    """The answer that a reply says, as hiredis reads it; `BadValue` for whatever is none."""
+    """Parse an answer that hiredis has read; raise `BadValue` if it is malformed."""
     if reply is None:
         return None
     words: Sequence[object] = reply if isinstance(reply, list) else ()
@@ -149,7 +149,7 @@ def _fraction(field: str, word: object) -> float:
         fraction = float(word.decode("ascii")) if isinstance(word, bytes) else -1.0
     except ValueError:
         fraction = -1.0
-    if not 0.0 <= fraction <= 1.0:  # what is not a number is not either
+    if not 0.0 <= fraction <= 1.0:  # rejects NaN as well
         raise BadValue(field, word, "give a fraction from 0 to 1")
     return fraction
 
@@ -164,7 +164,7 @@ def encode_usage(report: UsageReport) -> bytes:
 
 
 def parse_usage(parts: Sequence[bytes]) -> UsageReport:
-    """The report that a command says; `BadValue` for whatever no node of ours would say."""
+    """Parse the report of a command; raise `BadValue` if no node would send it."""
     if len(parts) < _USAGE_HEAD_WORDS or (len(parts) - _USAGE_HEAD_WORDS) % _USAGE_WORDS_EACH:
         remedy = f"give version node boot, and {_USAGE_WORDS_EACH} words of each account"
         raise BadValue("usage", f"{len(parts)} words", remedy)
@@ -177,7 +177,7 @@ def parse_usage(parts: Sequence[bytes]) -> UsageReport:
         periods = PeriodCount(*numbers[0:4]), PeriodCount(*numbers[4:8])
         for period in periods:
             if period.included > min(period.used, period.heard):
-                remedy = "give at most what was used there and what was heard"
+                remedy = "give at most the units used there plus those heard of"
                 raise BadValue("usage.included", period.included, remedy)
         counts.append(UsageCount(name_of("usage.account", parts[at]), *periods, *numbers[8:]))
     node = name_of("usage.node", parts[2])
@@ -193,7 +193,7 @@ def encode_totals(answer: UsageAnswer) -> bytes:
 
 
 def parse_totals(reply: object) -> UsageAnswer:
-    """The sums that a reply says, as hiredis reads it; `BadValue` for whatever is none."""
+    """Parse sums that hiredis has read; raise `BadValue` if they are malformed."""
     words: Sequence[object] = reply if isinstance(reply, list) else ()
     if len(words) < _TOTALS_HEAD_WORDS or (len(words) - _TOTALS_HEAD_WORDS) % _TOTAL_WORDS_EACH:
         raise BadValue("totals", type(reply).__name__, "let a master of this version answer")

@@ -74,7 +74,7 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
         ),
         (
             Unauthenticated("send Authorization: Bearer and a token"),
-            f"who speaks is not known here; {NAMED}",
+            f"the caller is not known here; {NAMED}",
         ),
         (
             Forbidden("anonymous", "propose"),

@@ -273,7 +273,7 @@ def test_where_nobody_is_anybody_one_must_say_who_one_is(server: str) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{made.port}") as channel:
             code, words = refusal(lambda: unary(channel, "Name"))
             assert code is grpc.StatusCode.UNAUTHENTICATED
-            assert words.startswith("who speaks is not known here; send metadata")
+            assert words.startswith("the caller is not known here; send metadata")
             metadata = [("authorization", "Bearer bob's")]
             assert unary(channel, "Name", metadata=metadata) == b"bob"
             stub = health_pb2_grpc.HealthStub(channel)

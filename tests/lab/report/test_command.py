@@ -147,7 +147,7 @@ def page(page_file: Path) -> str:
     return page_file.read_text(encoding="utf-8")
 
 
-def test_the_page_needs_nothing_but_itself(page: str) -> None:
+def test_page_loads_no_other_file(page: str) -> None:
     reader = Reader(page)
     assert "http:" not in page
     assert "https:" not in page

@@ -27,5 +27,5 @@ def test_the_chain_keeps_the_workers_busy_and_users_alike() -> None:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("name", SCENARIO.must_fail)
-def test_whoever_has_no_queue_fails(name: str) -> None:
+def test_candidates_without_queue_fail(name: str) -> None:
     assert not met(SCENARIO, name, SMALL)

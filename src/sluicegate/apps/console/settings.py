@@ -30,7 +30,7 @@ def parse_group_grants(text: str, where: str) -> tuple[str, frozenset[Grant]]:
 
 
 def check_provider_url(url: str, where: str) -> None:
-    """Raise for one over which others could read or change what is said."""
+    """Reject a URL over which others could read or change the messages."""
     at = urlsplit(url)
     if at.scheme == "https" and at.hostname:
         return

@@ -88,7 +88,7 @@ def _pictures(
             yield None
             while True:
                 runner.run(fleet.look())
-                # Of the places where a service might be, those where there is none are no news.
+                # A default address where no service runs is not shown as a failure.
                 nodes = [one for one in fleet.nodes if chosen or one.now is not None] or fleet.nodes
                 picture = picture_of(nodes, fleet.clock.now_us())
                 if arguments.once and len(picture.silent) == len(picture.nodes):

@@ -326,7 +326,7 @@ class ImagesApp(App[ImagesSettings]):
         }
 
     async def _gallery(self) -> str:
-        """The page, of what was counted at most `GALLERY_EVERY_US` ago; or that it is counted."""
+        """Return the page; its counts are at most `GALLERY_EVERY_US` old, or still being made."""
         counting = self._counting
         now_us = self.clock.now_us()
         old = self._report is None or now_us - self._report_us >= GALLERY_EVERY_US

@@ -57,7 +57,7 @@ def pixel_cost(decoded: int, encoded: int, form: str) -> int:
 
 
 def expected_pixel_cost(size_bytes: int, width: int, height: int, form: str) -> int:
-    """The same before the work, by the original's bytes; a side of 0 is one that is not given."""
+    """Estimate the same from the original's size in bytes; a side of 0 was not given."""
     decoded = size_bytes * PIXELS_A_BYTE
     if not width and not height:
         return pixel_cost(decoded, decoded, form)

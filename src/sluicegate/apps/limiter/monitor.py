@@ -4,7 +4,7 @@ It measures what the service does and suffers itself, so that it never refuses f
 neighbours do. The loop's lag is how late its own timer comes, less what the scheduler gave to
 others meanwhile; how full it is says `background.busy_share`. The queue time is what decisions took
 on average, which is the store's doing as soon as there is one; while fewer than one is under way at
-a time, nobody stands behind another. The queue of a remote store is full at the time-out of its
+a time, no request waits for another. The queue of a remote store is full at the time-out of its
 path, since a distant Redis is not an overloaded one. While the store is slow or down the queue
 counts as empty: rejecting requests does not make such a store quicker, and the failure policies of
 the rules decide. With `machine`, the machine's CPU counts too, and with `pressure` the stall of its

@@ -28,7 +28,7 @@ _BEARER: Final = b"bearer "
 _GRPC_KINDS: Final = frozenset((b"application/grpc", b"application/grpc+proto"))
 
 UNAUTHENTICATED: Final = (
-    "who speaks is not known here; "
+    "the caller is not known here; "
     "send metadata authorization: Bearer TOKEN, or a client certificate"
 )
 WHY_415: Final = b"this port serves gRPC; send content-type application/grpc\n"

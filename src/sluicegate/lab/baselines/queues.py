@@ -11,7 +11,7 @@ Others hold the requests that wait in another order:
   bound is twice the workers, as here, which is right for this service time and no other;
 - *LIFO* is the simplest order that survives overload. It is not bounded: a request that was not
   served at once stays in memory after its caller has left;
-- *folly* is CoDel as folly has it: first in, first out, and a request that waited too long in an
+- *folly* is the CoDel of folly: first in, first out, and a request that waited too long in an
   overloaded interval is rejected. It is the product's kernel `codel.Codel`, and a strong baseline.
   It knows neither deadlines nor classes, and has no bound;
 - *token bucket* is what gateways and quotas use before a queue. At its best its rate is 98% of the

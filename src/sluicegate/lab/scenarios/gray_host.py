@@ -110,7 +110,7 @@ SCENARIO: Final = Scenario(
     columns=("success", "p99_ms", "false_ejections", "out_max", "gray_share"),
     plots=(
         PlotSpec("Calls that failed", "lost_percent", "% of calls"),
-        PlotSpec("What the gray host got", "gray_percent", "% of calls"),
+        PlotSpec("Calls to the gray host", "gray_percent", "% of calls"),
     ),
     scale="Ten hosts of 4 workers. In the calm hour a call takes 200 ms, not 10, and there are a "
     "twentieth as many: fewer samples make a false ejection likelier.",

@@ -145,7 +145,7 @@ OnCount: TypeAlias = Callable[[int], object]
 
 
 def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
-    """One retrier for the callers of each class; none if nobody retries."""
+    """Return a retrier for the callers of each class; none without retries."""
     if plan.retries is None:
         return []
     random_source = RandomSource(plan.seed)
@@ -229,7 +229,7 @@ class _PolicyRun:
             kind = traffic.classes[arrival.request]
             if self._retriers:
                 self._retriers[kind].first(arrival.at_us)
-            # Most of what is refused ends here, without a task of its own.
+            # Most rejected requests end here, without a task.
             how = self._decide(arrival.request)
             if how == REFUSED and not self._retriers:
                 self.counts.record_end(kind, REFUSED, arrival.at_us, arrival.at_us)

@@ -132,8 +132,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"note: {clip_words(note)}"
 
 
-_ALIKE: Final = 1e-4  # shares nearer than that are told as the same
-_ALIKE_WAITS: Final = 1.01  # and so is a p99 that is no more than so many times the best
+_ALIKE: Final = 1e-4  # shares that differ by less are shown as equal
+_ALIKE_WAITS: Final = 1.01  # and a p99 up to this many times the best
 
 
 def summary_sentence(books: Sequence[_Book]) -> str:
@@ -163,7 +163,7 @@ def summary_sentence(books: Sequence[_Book]) -> str:
 
 
 def _top_class(books: Sequence[_Book]) -> int | None:
-    """The highest class of which anybody came."""
+    """Return the highest class that sent a request."""
     for of, one in enumerate(books[0]["classes"]):
         if one["offered"]:
             return of
@@ -177,13 +177,13 @@ def _rank(book: _Book, of: int) -> tuple[int, float]:
 
 
 def _alike(best: _Book, other: _Book, of: int) -> bool:
-    """Whether nobody of that class could tell them apart."""
+    """Return whether both serve that class equally well."""
     (share, waited), (its_share, its_waited) = _rank(best, of), _rank(other, of)
     return share == its_share and its_waited <= waited * _ALIKE_WAITS
 
 
 def _advantage(best: _Book, second: _Book, of: int) -> str:
-    """What is better about it, and against what."""
+    """Return the advantage of the best rulebook, and over which other."""
     mine, theirs = best["classes"][of], second["classes"][of]
     if _rank(best, of)[0] != _rank(second, of)[0]:
         text = f"{percent(mine['in_time_share'])} in time{_at_p99(mine)}"
@@ -212,7 +212,7 @@ def _price(best: _Book, books: Sequence[_Book]) -> str:
 
 
 def _more_refused(best: _Book, books: Sequence[_Book]) -> str:
-    """What it refuses, where another refuses less."""
+    """Return the requests that it rejects where another rejects fewer."""
     least = min(books, key=lambda book: book["refused"])
     if least["refused"] == best["refused"]:
         return ""
@@ -223,7 +223,7 @@ def _more_refused(best: _Book, books: Sequence[_Book]) -> str:
 
 
 def _difference(books: Sequence[_Book]) -> str:
-    """Where they are alike for those: who answers more of all."""
+    """Compare all answers, if those of the highest class are alike."""
     most = max(books, key=lambda book: book["answered_in_time"])
     least = min(books, key=lambda book: book["answered_in_time"])
     if most["answered_in_time"] == least["answered_in_time"]:

@@ -129,7 +129,7 @@ class FleetLimit:
             mean_us,
             slow=mean_us > HALF * self._found.patience_us,
             inflight=mean_us / each_us,
-            times=mean_us,
+            times=mean_us,  # operations are unknown here; only its changes count
             late=mean_us > self._found.patience_us > 0,
             each_us=0.0 if self._idle else each_us,
             here=load.inflight,

@@ -29,7 +29,7 @@ comes into it is the same.
 
 What costs more than the quota is admitted when that much is here, and owes the rest, up to
 `debt_epochs` of quota. What was spent beyond the prediction is owed likewise. Debt outlives the
-epoch and is paid first; it is the only way to pass the quota, and is had back from the next.
+epoch and is paid first; it is the only way to exceed the quota, and the next epoch repays it.
 
 It has two faces. `RequestUnits` charges it as a `Budget`, at a price and settled afterwards. As a
 policy of its own, `admit` charges `request.cost_ru` and gives it back if the request is unwound.

@@ -95,7 +95,7 @@ class Upstream(asyncio.Protocol):
                 await self._change()
 
     def abort(self) -> None:
-        """Close the connection at once; the transport says so a turn of the loop later."""
+        """Close the connection; `connection_lost` follows one turn of the loop later."""
         self._reusable = False
         if self._transport is not None:
             self._transport.abort()
